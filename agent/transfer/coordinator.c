@@ -243,21 +243,41 @@ static int begin(struct coordinator *l, struct epoch *e)
 	return 0;
 }
 
-static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
+/* FINAL of no transfer.  It names the version: a call for another one is of the next round, and may
+ * be made before this comes. */
+static void refuse(struct epoch *e, uint32_t agent, int64_t code, const char *why)
 {
-	struct coordinator l = {.e = e};
-	struct wb_msg_peer m = note(&l, WBP_PEER_FINAL);
 	char text[WB_ERR_MSG_MAX];
+	struct wb_msg_peer m = {.kind = WBP_PEER_FINAL,
+		.code = code,
+		.sentence = text,
+		.version = e->trigger[agent].refused_version,
+		.refusals = e->n_refused};
 
 	snprintf(text, sizeof(text), "%s", why);
-	m.code = code;
-	m.sentence = text;
-	m.refusals = ++e->n_refused;
+	wb__transfer_send(e, agent, &m);
+}
+
+/* Who has not asked yet: with the others, whose version counts. */
+static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
+{
+	const struct trigger *first = NULL;
+
+	for (uint32_t a = 0; a < e->r->n_agent && !first; a++)
+		if (e->trigger[a].asked)
+			first = &e->trigger[a];
+	e->n_refused++;
+	for (uint32_t a = 0; a < e->r->n_agent; a++) {
+		struct trigger *t = &e->trigger[a];
+
+		if (!wb__transfer_has_trainer(e, a))
+			continue;
+		t->refused_version = t->asked || !first ? t->version : first->version;
+		refuse(e, a, code, why);
+		t->refused_seq = e->wire[a].tx_seq;
+	}
 	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		e->trigger[a].asked = false;
-	to_trainers(&l, &m);
-	for (uint32_t a = 0; a < e->r->n_agent; a++)
-		e->trigger[a].refused_seq = e->wire[a].tx_seq;
 }
 
 /* 1 all asked for the same; 0 not all yet; < 0 they disagree. */
@@ -450,6 +470,15 @@ static void announce(struct epoch *e)
 	to_trainers(&l, &m);
 }
 
+/* Asked before it heard of the last refusal, which answers this, too; one that was lost on its way,
+ * as it has heard since, does not, nor does that of another version. */
+static bool is_refused_already(
+	const struct epoch *e, const struct trigger *t, const struct wb_msg_peer *m)
+{
+	return m->refusals != e->n_refused && m->version == t->refused_version &&
+	       !(m->seq && m->ack >= t->refused_seq);
+}
+
 void wb__transfer_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct trigger *t = &e->trigger[from];
@@ -461,16 +490,8 @@ void wb__transfer_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg
 		final_again(e, from);
 		return;
 	}
-	/* Asked before it heard of the last refusal, which answers this, too; one that was lost on
-	 * its way, as it has heard since, does not. */
-	if (m->refusals != e->n_refused && !(m->seq && m->ack >= t->refused_seq)) {
-		struct coordinator l = {.e = e};
-		struct wb_msg_peer no = note(&l, WBP_PEER_FINAL);
-
-		no.code = -EAGAIN;
-		no.sentence = (char[]){"the call of other trainer workers was refused meanwhile"};
-		no.refusals = e->n_refused;
-		wb__transfer_send(e, from, &no);
+	if (is_refused_already(e, t, m)) {
+		refuse(e, from, -EAGAIN, "the call of other trainer workers was refused meanwhile");
 		return;
 	}
 	if (!t->asked)

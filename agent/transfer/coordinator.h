@@ -51,6 +51,7 @@ struct trigger {
 	uint32_t served; /* the call that the coordinator's last transfer answers; 0 = none */
 	uint64_t highest; /* transfer that the agent knew: a later one answers it */
 	uint64_t refused_seq; /* number of the message that told it of the last refusal; 0 = none */
+	int64_t refused_version; /* of what was refused, by it or by those that had asked */
 	int64_t version;
 	int64_t code;
 	char sentence[512];

@@ -136,13 +136,13 @@ void wb__transfer_doubt_begin(struct party *p)
 /* Its run ends here, if it has not: with one of its agents gone it cannot commit any more. */
 static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
 {
-	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+	const struct epoch *prev = wb__transfer_before(e);
+	uint32_t en = wb__transfer_engine_in(prev, e, m->engine);
+	struct party *p = en != UINT32_MAX ? &prev->party[en] : NULL;
 
-	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
-		if (!strcmp(prev->r->engine[en].name, e->r->engine[m->engine].name) &&
-			!prev->party[en].is_staged && prev->party[en].transfer == m->transfer &&
-			prev->party[en].has_target && prev->party[en].target == m->poll)
-			wb__transfer_party_broken(&prev->party[en], "its lead was restarted");
+	if (p && !p->is_staged && p->transfer == m->transfer && p->has_target &&
+		p->target == m->poll)
+		wb__transfer_party_broken(p, "its lead was restarted");
 }
 
 /* It installs what was staged, or has done so, and that is not committed. */

@@ -129,8 +129,7 @@ static bool epoch_in_use(struct object *o, const struct epoch *e)
 	if (wb__transfer_wire_is_busy(e))
 		return true;
 	for (uint32_t i = 0; i < e->r->n_engine; i++)
-		if (e->party[i].state != PARTY_NONE ||
-			(e->lead[i].state != LEAD_NONE && e->lead[i].state != LEAD_DONE))
+		if (e->party[i].state != PARTY_NONE || wb__transfer_leads_run(&e->lead[i]))
 			return true;
 	return false;
 }

@@ -69,6 +69,12 @@ static inline struct epoch *active_epoch(const struct object *o)
 struct epoch *wb__transfer_epoch(const struct wb_transfer_core *c, const struct wb_epoch_id *id);
 /** wb__transfer_epoch_find - one of the object's two; NULL = neither is that. */
 struct epoch *wb__transfer_epoch_find(const struct object *o, const struct wb_epoch_id *id);
+/** wb__transfer_before - the plan before, where @e is the newest; NULL = there is none. */
+static inline struct epoch *wb__transfer_before(const struct epoch *e)
+{
+	return e == e->obj->cur ? e->obj->prev : NULL;
+}
+
 /** wb__transfer_activate - it is in use from now on; nothing when it is already. */
 void wb__transfer_activate(struct epoch *e);
 /** wb__transfer_usable - the plan that transfers begin under: the newest that is active here, or
@@ -104,6 +110,9 @@ int wb__transfer_roles_create(struct epoch *e);
 void wb__transfer_roles_finish(struct epoch *e);
 /** wb__transfer_has_trainer - has the agent trainer workers? */
 bool wb__transfer_has_trainer(const struct epoch *e, uint32_t agent);
+/** wb__transfer_engine_in - number that the engine has under @to, the object's other plan;
+ * UINT32_MAX = none, or @to is NULL. */
+uint32_t wb__transfer_engine_in(const struct epoch *to, const struct epoch *e, uint32_t engine);
 /** wb__transfer_may_say - is the message one that agent @from may send to this one (proto/peers.h)?
  *  Else it is counted, and logged now and then. */
 bool wb__transfer_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);

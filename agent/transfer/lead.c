@@ -165,44 +165,6 @@ static void fail(struct lead *l, int64_t code, const char *why)
 		code, why);
 }
 
-static void refuse(
-	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, int64_t code, const char *why)
-{
-	struct wb_msg_peer no = {
-		.kind = WBP_PEER_REFUSED,
-		.transfer = m->transfer,
-		.engine = m->engine,
-		.feed = m->feed,
-		.code = code,
-		.highest = e->obj->highest,
-	};
-	char text[512];
-
-	snprintf(text, sizeof(text), "%s", why);
-	no.sentence = text;
-	wb__transfer_send(e, from, &no);
-}
-
-/* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost: all of it,
- * or one worker, whose agent or process began anew; then the others hold it still, from before this
- * plan. */
-static bool is_stale(struct epoch *e, const struct wb_msg_peer *m)
-{
-	const struct lead *l = &e->lead[m->engine];
-	bool brought = l->state == LEAD_DONE && l->transfer == m->transfer;
-
-	for_party_worker (e, m->engine, i) {
-		const struct worker *w = e->member[i];
-
-		if (w && (m->feed ? w->held_transfer >= m->transfer + !brought
-				  : w->seen_transfer >= m->transfer))
-			return true;
-	}
-	if (m->feed)
-		return l->state != LEAD_NONE && l->state != LEAD_DONE && l->transfer >= m->transfer;
-	return m->transfer < e->obj->highest;
-}
-
 static void set_parties(struct lead *l)
 {
 	const struct wb_plan *plan = l->e->plan;
@@ -210,53 +172,6 @@ static void set_parties(struct lead *l)
 	for (uint32_t w = 0; w < plan->n_worker; w++)
 		if (plan->worker[w].role == WB_ROLE_ROLLOUT && plan->worker[w].engine == l->engine)
 			l->agent[plan->worker[w].domain].takes_part = true;
-}
-
-/* The engine may still be in a transfer of the plan before: its workers are in one at a time. */
-static struct lead *lead_before(const struct epoch *e, uint32_t engine, bool also_ending)
-{
-	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
-
-	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
-		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name) &&
-			prev->lead[en].state != LEAD_NONE && prev->lead[en].state != LEAD_DONE &&
-			(also_ending || prev->lead[en].state != LEAD_ENDING))
-			return &prev->lead[en];
-	return NULL;
-}
-
-/* What the engine was about under the plan before is overtaken. */
-static void overtake(struct epoch *e, const struct wb_msg_peer *m)
-{
-	struct lead *before = lead_before(e, m->engine, false);
-
-	if (before && before->transfer <= m->transfer)
-		wb__transfer_lead_broken(before, "overtaken under a newer plan");
-}
-
-/* May the engine begin what @m asks for?  If not, the coordinator is told why. */
-static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
-{
-	const struct lead *before;
-	char text[256];
-
-	if (is_stale(e, m)) {
-		snprintf(text, sizeof(text),
-			"transfer %llu is not above %llu, the highest seen by agent %s",
-			(unsigned long long)m->transfer, (unsigned long long)e->obj->highest,
-			e->obj->core->agent);
-		refuse(e, from, m, WB_ESTALE, text);
-		return false;
-	}
-	/* A feed may be late: what it brings has just been committed, perhaps. */
-	before = lead_before(e, m->engine, m->feed);
-	if (before && m->feed && before->state != LEAD_STAGED) {
-		snprintf(text, sizeof(text), "engine %.100s is still in transfer %llu",
-			e->r->engine[m->engine].name, (unsigned long long)before->transfer);
-		refuse(e, from, m, -EBUSY, text);
-		return false;
-	}
-	return true;
 }
 
 /* Nothing is left of the run before, which has ended, but what outlasts runs.  l->e, ->engine and
@@ -309,18 +224,18 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
 	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
 		wb__transfer_lead_chosen(l, DECIDE_COMMIT);
-	if (!may_begin(e, from, m))
+	if (!wb__transfer_lead_may_begin(e, from, m))
 		return;
 	/* after_update_hook may run still: who led that, a feed perhaps, hears that it is over. */
 	if (l->state == LEAD_ENDING)
 		close_ending(l);
-	else if (l->state != LEAD_NONE && l->state != LEAD_DONE)
+	else if (wb__transfer_leads_run(l))
 		fail(l, WB_ESTALE, "a newer transfer began");
-	overtake(e, m);
+	wb__transfer_lead_overtake(e, m);
 	if (!l->agent)
 		l->agent = wb_zalloc(e->r->n_agent, sizeof(*l->agent));
 	if (!l->agent) {
-		refuse(e, from, m, -ENOMEM, "no memory");
+		wb__transfer_lead_refuse(e, from, m, -ENOMEM, "no memory");
 		return;
 	}
 	l->e = e;
@@ -681,7 +596,7 @@ void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto
 		char text[WB_ERR_MSG_MAX];
 
 		wb__transfer_doubt_agent_down(l, agent, upto);
-		if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->transfer > upto)
+		if (!wb__transfer_leads_run(l) || l->transfer > upto)
 			continue;
 		if (l->agent[agent].takes_part) {
 			l->agent[agent].down = true;
@@ -712,7 +627,7 @@ void wb__transfer_lead_broken(struct lead *l, const char *why)
 {
 	char text[512];
 
-	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
+	if (!wb__transfer_leads_run(l))
 		return;
 	if (l->state == LEAD_ENDING) { /* times are lost */
 		close_ending(l);
@@ -784,7 +699,7 @@ uint64_t wb__transfer_lead_tick(struct object *o, uint64_t now)
 		for (uint32_t en = 0; e && en < e->r->n_engine; en++) {
 			struct lead *l = &e->lead[en];
 
-			if (!l->deadline_ns || l->state == LEAD_NONE || l->state == LEAD_DONE)
+			if (!l->deadline_ns || !wb__transfer_leads_run(l))
 				continue;
 			if (now >= l->deadline_ns)
 				expired(l);

@@ -74,6 +74,12 @@ void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto
 void wb__transfer_lead_resume(struct lead *l, const struct resume *r);
 /** wb__transfer_lead_broken - the run cannot end: its areas are taken up under the new plan. */
 void wb__transfer_lead_broken(struct lead *l, const char *why);
+/** wb__transfer_leads_run - has a run begun that is not over? */
+static inline bool wb__transfer_leads_run(const struct lead *l)
+{
+	return l->state != LEAD_NONE && l->state != LEAD_DONE;
+}
+
 /** wb__transfer_lead_is_late - is this agent the one, or among those, that it waits for? */
 bool wb__transfer_lead_is_late(const struct lead *l, uint32_t agent);
 /** wb__transfer_lead_chosen - the decision is known; nothing when it does not wait for it. */
@@ -83,6 +89,21 @@ void wb__transfer_lead_chosen(struct lead *l, enum decision d);
 void wb__transfer_lead_hand_over(struct lead *l);
 /** wb__transfer_lead_go_on - nobody is in doubt any more: TARGET waited for that. */
 void wb__transfer_lead_go_on(struct lead *l);
+
+/* lead_begin.c */
+
+/** wb__transfer_lead_may_begin - may the engine begin what PREPARE @m asks for?  If not, @from is
+ *  told why. */
+bool wb__transfer_lead_may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
+/** wb__transfer_lead_overtake - what the engine was about under the plan before is overtaken by @m.
+ */
+void wb__transfer_lead_overtake(struct epoch *e, const struct wb_msg_peer *m);
+/** wb__transfer_lead_refuse - tell who asked that the engine does not begin @m, and why. */
+void wb__transfer_lead_refuse(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, int64_t code, const char *why);
+
+/* lead.c */
+
 /** wb__transfer_lead_tick - deadlines; when to call again, 0 = never. */
 uint64_t wb__transfer_lead_tick(struct object *o, uint64_t now);
 

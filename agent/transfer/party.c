@@ -383,18 +383,21 @@ void wb__transfer_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m
 }
 
 /* What was said under the plan before may come late: nothing begins under it any more when
- * something has under its successor, whose areas and stops it would take for its own. */
-static bool is_late(const struct epoch *e)
+ * something has under its successor, whose areas and stops it would take for its own.  A feed there
+ * is of one engine: it keeps that one's workers. */
+static bool is_late(const struct epoch *e, uint32_t engine)
 {
-	const struct object *o = e->obj;
+	const struct epoch *cur = e == e->obj->prev ? e->obj->cur : NULL;
+	uint32_t en = wb__transfer_engine_in(cur, e, engine);
 
-	return e == o->prev && o->cur->is_active && o->cur->has_begun;
+	return cur && ((cur->is_active && cur->has_begun) ||
+			      (en != UINT32_MAX && cur->party[en].state != PARTY_NONE));
 }
 
 /* May a run begin here by this order? */
 static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	return !is_late(e) && !wb__transfer_refuse_asleep(e, from, m);
+	return !is_late(e, m->engine) && !wb__transfer_refuse_asleep(e, from, m);
 }
 
 void wb__transfer_on_STOP(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

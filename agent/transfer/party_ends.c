@@ -159,11 +159,11 @@ void wb__transfer_party_broken(struct party *p, const char *why)
 
 void wb__transfer_party_overtaken(struct epoch *e, uint32_t engine)
 {
-	struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+	struct epoch *prev = wb__transfer_before(e);
+	uint32_t en = wb__transfer_engine_in(prev, e, engine);
 
-	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
-		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name))
-			wb__transfer_party_broken(&prev->party[en], "overtaken under a newer plan");
+	if (en != UINT32_MAX)
+		wb__transfer_party_broken(&prev->party[en], "overtaken under a newer plan");
 }
 
 /* Connections that were lost in this transfer, and on which rail; "" = none. */

@@ -80,13 +80,11 @@ static void end_old_runs(struct epoch *e, struct epoch *old)
 /* Under the plan before, its lead goes on with it: nothing to take up. */
 static bool is_led(const struct epoch *e, uint32_t engine)
 {
-	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+	const struct epoch *prev = wb__transfer_before(e);
+	uint32_t en = wb__transfer_engine_in(prev, e, engine);
 
-	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
-		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name))
-			return prev->party[en].state != PARTY_NONE &&
-			       prev->party[en].state != PARTY_ENDING;
-	return false;
+	return en != UINT32_MAX && prev->party[en].state != PARTY_NONE &&
+	       prev->party[en].state != PARTY_ENDING;
 }
 
 void wb__transfer_resume_end_old(struct epoch *e)
@@ -115,15 +113,11 @@ void wb__transfer_resume(struct epoch *e)
 /* Under the plan before it goes on by itself. */
 static bool is_running(const struct epoch *e, uint32_t engine)
 {
-	const struct epoch *prev = e == e->obj->cur ? e->obj->prev : NULL;
+	const struct epoch *prev = wb__transfer_before(e);
+	uint32_t en = wb__transfer_engine_in(prev, e, engine);
 
-	if (e->lead[engine].state != LEAD_NONE && e->lead[engine].state != LEAD_DONE)
-		return true;
-	for (uint32_t en = 0; prev && en < prev->r->n_engine; en++)
-		if (!strcmp(prev->r->engine[en].name, e->r->engine[engine].name))
-			return prev->lead[en].state != LEAD_NONE &&
-			       prev->lead[en].state != LEAD_DONE;
-	return false;
+	return wb__transfer_leads_run(&e->lead[engine]) ||
+	       (en != UINT32_MAX && wb__transfer_leads_run(&prev->lead[en]));
 }
 
 static bool all_heard(const struct epoch *e, uint32_t engine, const struct resume *r)

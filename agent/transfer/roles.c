@@ -10,6 +10,7 @@
 #include "transfer/object.h"
 
 #include <errno.h>
+#include <string.h>
 
 static size_t bit_of(const struct epoch *e, uint32_t engine, uint32_t agent)
 {
@@ -68,6 +69,14 @@ static uint32_t roles_of(const struct epoch *e, uint32_t agent, const struct wb_
 bool wb__transfer_has_trainer(const struct epoch *e, uint32_t agent)
 {
 	return e->trains[agent];
+}
+
+uint32_t wb__transfer_engine_in(const struct epoch *to, const struct epoch *e, uint32_t engine)
+{
+	for (uint32_t en = 0; to && en < to->r->n_engine; en++)
+		if (!strcmp(to->r->engine[en].name, e->r->engine[engine].name))
+			return en;
+	return UINT32_MAX;
 }
 
 bool wb__transfer_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

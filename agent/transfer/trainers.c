@@ -455,16 +455,18 @@ void wb__transfer_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg
 		release(t);
 }
 
-/* FINAL of no transfer: does it refuse what was asked here? */
+/* FINAL of no transfer: does it refuse what was asked here?  The coordinator may not have heard
+ * that yet: it is about this if it is about this version.  Older agents name none. */
 static bool is_refusal(struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct trainers *t = &e->obj->trainers;
 	bool is_asked = t->state == TRAINERS_ASKED && t->e == e;
 	bool is_old = m->refusals <= (is_asked ? t->asked_refused : e->refused_seen);
+	bool is_this = !m->version || m->version == t->version;
 
 	e->refused_seen = WB_MAX(e->refused_seen, m->refusals);
 	/* Who is in a transfer hears how that ended, and no answer to others' next call. */
-	return !is_old && is_asked;
+	return !is_old && is_asked && is_this;
 }
 
 void wb__transfer_on_FINAL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

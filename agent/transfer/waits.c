@@ -105,7 +105,7 @@ static void put_lead(struct waits *x, const struct lead *l)
 {
 	char whom[WAIT_MAX] = "", what[256];
 
-	if (l->state == LEAD_NONE || l->state == LEAD_DONE)
+	if (!wb__transfer_leads_run(l))
 		return;
 	for (uint32_t a = 0; l->state != LEAD_STAGED && a < l->e->r->n_agent; a++)
 		if (wb__transfer_lead_is_late(l, a))

@@ -145,6 +145,27 @@ START_TEST(a_refusal_that_was_lost_answers_no_later_question)
 }
 END_TEST
 
+/* The others' call was of version 10; this one is of 11, made before that refusal came. */
+START_TEST(a_question_for_the_next_version_is_not_refused_with_the_last)
+{
+	const struct epoch *e;
+	const struct said *no;
+
+	begin(&shape);
+	e = epoch_of(COORDINATOR);
+	trainer_asks(0, 10);
+	trigger(1, 10, 0);
+	RUN_UNTIL(e->n_refused == 1);
+	no = last(COORDINATOR, "trainer-2", WBP_PEER_FINAL);
+	ck_assert_ptr_nonnull(no);
+	ck_assert_int_eq(no->m.code, -ETIMEDOUT);
+	ck_assert_int_eq(no->m.version, 10);
+	trigger(2, 10 + _i, 0);
+	ck_assert_int_eq(e->trigger[2].asked, _i);
+	end();
+}
+END_TEST
+
 static void trigger_call(uint32_t from, int64_t version, uint32_t call)
 {
 	say(COORDINATOR, from,
@@ -298,6 +319,7 @@ int main(void)
 	tcase_add_test(tc, an_engine_whose_lead_is_lost_is_unknown);
 	tcase_add_test(tc, a_question_from_before_a_refusal_is_not_of_the_next_transfer);
 	tcase_add_loop_test(tc, a_refusal_that_was_lost_answers_no_later_question, 0, 2);
+	tcase_add_loop_test(tc, a_question_for_the_next_version_is_not_refused_with_the_last, 0, 2);
 	tcase_add_test(tc, a_call_that_was_answered_is_answered_again_and_begins_nothing);
 	tcase_add_test(tc, trainers_that_send_different_versions_begin_nothing);
 	tcase_add_test(tc, an_engine_ends_once);

@@ -211,6 +211,46 @@ START_TEST(nothing_begins_under_the_plan_before)
 }
 END_TEST
 
+/* Nor while the engine is fed under this one: its workers stand in that update, and what has come
+ * is in their parameters.  Orders of a feed (_i 0) and of a transfer (1). */
+START_TEST(nothing_begins_under_the_plan_before_in_an_engine_that_is_fed)
+{
+	struct world_opts o = shape;
+	struct wb_msg_peer m = about(WBP_PEER_PREPARE, 2);
+	const struct said *no;
+	struct object *x;
+	uint32_t asks;
+
+	o.rollout_staged = true;
+	begin(&o);
+	commits(1);
+	world_plan(&w);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	m.feed = true;
+	say(LEAD, LEAD1, m);
+	m.kind = WBP_PEER_STOP;
+	say(PARTY, LEAD, m);
+	asks = _i ? COORDINATOR : LEAD1;
+	x = object_of(LEAD);
+	ck_assert(x->prev && x->cur->is_active && !x->cur->has_begun);
+	forget_said();
+	m = about(WBP_PEER_PREPARE, 3);
+	m.feed = !_i;
+	wb_transfer_peer_msg(w.agent[LEAD].core, &x->prev->r->id, asks, &m);
+	ck_assert_uint_eq(x->prev->lead[0].transfer, 1);
+	no = last(LEAD, w.agent[asks].name, WBP_PEER_REFUSED);
+	ck_assert_ptr_nonnull(no);
+	ck_assert_int_eq(no->m.code, -EBUSY);
+	ck_assert_str_eq(no->sentence, "engine e0 is still in transfer 2");
+	x = object_of(PARTY);
+	ck_assert(x->prev && x->cur->is_active && !x->cur->has_begun);
+	m.kind = _i ? WBP_PEER_STAGE : WBP_PEER_STOP;
+	wb_transfer_peer_msg(w.agent[PARTY].core, &x->prev->r->id, LEAD, &m);
+	ck_assert_int_eq(x->prev->party[0].state, PARTY_NONE);
+	world_finish(&w);
+}
+END_TEST
+
 /* Only while nobody repairs it: a hook takes longer than the rest of that time. */
 START_TEST(the_wait_for_repair_stands_still_while_one_is_under_way)
 {
@@ -656,6 +696,8 @@ int main(void)
 	tcase_add_test(tc, a_party_hears_of_its_own_transfer_only);
 	tcase_add_loop_test(tc, what_is_torn_stays_so_when_its_repair_is_aborted, 0, 2);
 	tcase_add_loop_test(tc, nothing_begins_under_the_plan_before, 0, 2);
+	tcase_add_loop_test(
+		tc, nothing_begins_under_the_plan_before_in_an_engine_that_is_fed, 0, 2);
 	tcase_add_test(tc, the_wait_for_repair_stands_still_while_one_is_under_way);
 	tcase_add_loop_test(tc, the_lead_hears_from_the_others_that_its_engine_is_torn, 0, 4);
 	tcase_add_test(tc, an_engine_that_is_to_be_fed_does_not_serve_what_it_has);

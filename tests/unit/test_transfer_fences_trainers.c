@@ -125,6 +125,27 @@ START_TEST(a_refusal_that_was_known_answers_no_new_call)
 }
 END_TEST
 
+/* It comes seconds late: the coordinator had not heard of this call. */
+START_TEST(a_refusal_of_another_version_answers_no_call)
+{
+	struct wb_msg_peer no = says(WBP_PEER_FINAL, 0, 0, 1);
+	const struct trainers *t;
+
+	no.code = -ETIMEDOUT;
+	begin(&shape);
+	t = trainers_of(TRAINER);
+	send_is_called(TRAINER);
+	no.version = t->version + 1;
+	say(TRAINER, COORDINATOR, no);
+	ck_assert_int_eq(t->state, TRAINERS_ASKED);
+	no.refusals = 2;
+	no.version = t->version;
+	say(TRAINER, COORDINATOR, no);
+	ck_assert_int_eq(t->state, TRAINERS_IDLE);
+	end();
+}
+END_TEST
+
 /* It came late: the call was given up with the coordinator, and other versions are in the
  * parameters. */
 START_TEST(an_answer_to_the_call_before_answers_no_new_call)
@@ -367,6 +388,7 @@ int main(void)
 	tcase_add_loop_test(tc, send_weights_does_not_return_while_somebody_reads, 0, 2);
 	tcase_add_test(tc, what_is_kept_is_let_go_when_nobody_reads);
 	tcase_add_test(tc, a_refusal_that_was_known_answers_no_new_call);
+	tcase_add_test(tc, a_refusal_of_another_version_answers_no_call);
 	tcase_add_test(tc, an_answer_to_the_call_before_answers_no_new_call);
 	tcase_add_test(tc, trainers_hear_of_their_own_transfer_and_from_its_coordinator_only);
 	tcase_add_loop_test(tc, an_older_plan_is_refused, 0, 2);
