@@ -243,15 +243,15 @@ static int begin(struct coordinator *l, struct epoch *e)
 	return 0;
 }
 
-/* FINAL of no transfer.  It names the version: a call for another one is of the next round, and may
+/* FINAL of no transfer.  It names the version: a call for a later one is of the next round, and may
  * be made before this comes. */
-static void refuse(struct epoch *e, uint32_t agent, int64_t code, const char *why)
+static void refuse(struct epoch *e, uint32_t agent, int64_t version, int64_t code, const char *why)
 {
 	char text[WB_ERR_MSG_MAX];
 	struct wb_msg_peer m = {.kind = WBP_PEER_FINAL,
 		.code = code,
 		.sentence = text,
-		.version = e->trigger[agent].refused_version,
+		.version = version,
 		.refusals = e->n_refused};
 
 	snprintf(text, sizeof(text), "%s", why);
@@ -273,7 +273,7 @@ static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 		if (!wb__transfer_has_trainer(e, a))
 			continue;
 		t->refused_version = t->asked || !first ? t->version : first->version;
-		refuse(e, a, code, why);
+		refuse(e, a, t->refused_version, code, why);
 		t->refused_seq = e->wire[a].tx_seq;
 	}
 	for (uint32_t a = 0; a < e->r->n_agent; a++)
@@ -471,11 +471,11 @@ static void announce(struct epoch *e)
 }
 
 /* Asked before it heard of the last refusal, which answers this, too; one that was lost on its way,
- * as it has heard since, does not, nor does that of another version. */
+ * as it has heard since, does not, nor does that of an earlier version. */
 static bool is_refused_already(
 	const struct epoch *e, const struct trigger *t, const struct wb_msg_peer *m)
 {
-	return m->refusals != e->n_refused && m->version == t->refused_version &&
+	return m->refusals != e->n_refused && m->version <= t->refused_version &&
 	       !(m->seq && m->ack >= t->refused_seq);
 }
 
@@ -491,7 +491,8 @@ void wb__transfer_on_TRIGGER(struct epoch *e, uint32_t from, const struct wb_msg
 		return;
 	}
 	if (is_refused_already(e, t, m)) {
-		refuse(e, from, -EAGAIN, "the call of other trainer workers was refused meanwhile");
+		refuse(e, from, m->version, -EAGAIN,
+			"the call of other trainer workers was refused meanwhile");
 		return;
 	}
 	if (!t->asked)

@@ -456,13 +456,14 @@ void wb__transfer_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg
 }
 
 /* FINAL of no transfer: does it refuse what was asked here?  The coordinator may not have heard
- * that yet: it is about this if it is about this version.  Older agents name none. */
+ * that yet: it is about this if it is about this version, or a later one.  Older
+ * agents name none. */
 static bool is_refusal(struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct trainers *t = &e->obj->trainers;
 	bool is_asked = t->state == TRAINERS_ASKED && t->e == e;
 	bool is_old = m->refusals <= (is_asked ? t->asked_refused : e->refused_seen);
-	bool is_this = !m->version || m->version == t->version;
+	bool is_this = !m->version || t->version <= m->version;
 
 	e->refused_seen = WB_MAX(e->refused_seen, m->refusals);
 	/* Who is in a transfer hears how that ended, and no answer to others' next call. */
