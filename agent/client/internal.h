@@ -131,6 +131,7 @@ struct wb_client {
 	/* the parameters' memory: release_memory, acquire_memory */
 	enum wb__client_mem mem;
 	int mem_code; /* of the agent's last answer */
+	bool acquires; /* wb_client_acquire_memory() has not said yet what became of it */
 	char mem_why[WB_ERROR_MSG_MAX];
 
 	/* trainer */

@@ -79,9 +79,12 @@ static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *
 	else if (c->mem == WB__MEM_HELD && c->phase != WB__RUN)
 		rc = wb__client_fail(
 			err, -EBUSY, "this worker is in an update: poll until it is over");
+	else if (c->mem == WB__MEM_HELD && c->session.state == WB_SESSION_ATTACHING)
+		rc = wb__client_fail(err, -EBUSY, "the agent is just taking this worker's memory");
 	else if (c->mem == WB__MEM_HELD && !wb_session_is_up(&c->session))
 		let_go(c); /* no agent has it, and a new one is not given it */
 	else if (c->mem == WB__MEM_HELD) {
+		c->acquires = false;
 		c->mem = WB__MEM_RELEASING;
 		if (wb__client_send_msg(c, WBP_APP_MEM_RELEASE, &m, NULL, 0))
 			wb__client_mem_lost(c);
@@ -109,7 +112,9 @@ int wb_client_release_memory(struct wb_client *c, uint64_t timeout, struct wb_er
 	if (!c->generation)
 		return wb__client_fail(err, -EINVAL, "this worker has attached no memory");
 	while ((rc = ask_release(c, deadline, &why)) == -EBUSY && wb__client_now() < deadline)
-		(void)nanosleep(&pause, NULL);
+		if (nanosleep(&pause, NULL))
+			return wb__client_fail(
+				err, -EINTR, "interrupted by a signal: %.900s", why.msg);
 	if (rc == -EBUSY || rc == -ETIMEDOUT)
 		return wb__client_fail(err, -ETIMEDOUT,
 			"the memory is not released after %.1f s: %.900s", (double)timeout / 1e9,
@@ -159,6 +164,20 @@ static int ready_acquired(struct wb_client *c, void *arg, struct wb_error *err)
 	return wb__client_lost(c, "acquire memory", err);
 }
 
+static bool is_same(const struct wb__client_reg *a, const struct wb__client_reg *b)
+{
+	if (a->n_mem != b->n_mem || a->n_param != b->n_param)
+		return false;
+	for (uint32_t i = 0; i < a->n_mem; i++)
+		if (a->mem[i].kind != b->mem[i].kind || a->mem[i].base != b->mem[i].base ||
+			a->mem[i].bytes != b->mem[i].bytes)
+			return false;
+	for (uint32_t i = 0; i < a->n_param; i++)
+		if (a->param[i].mem != b->param[i].mem || a->param[i].offset != b->param[i].offset)
+			return false;
+	return true;
+}
+
 static int check_acquired(
 	const struct wb_client *c, const struct wb__client_reg *now, struct wb_error *err)
 {
@@ -181,6 +200,7 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 	struct wb_client_attach table = {.size = sizeof(table)};
 	struct wb__client_reg *now = NULL;
 	int rc = wb__client_usable(c, err);
+	bool again;
 
 	if (rc)
 		return rc;
@@ -200,9 +220,17 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 	}
 	pthread_mutex_lock(&c->lock);
 	wb__client_pump(c);
-	rc = check_acquired(c, now, err);
-	if (!rc) {
+	/* The call before was cut short: the agent may have answered by now, or does so yet. */
+	again = c->acquires && is_same(c->reg, now);
+	if (c->acquires && !again && c->mem != WB__MEM_RELEASED)
+		rc = wb__client_fail(err, -EBUSY,
+			"other memory is being acquired: call acquire_memory with that again, "
+			"until it returns");
+	else if (!again)
+		rc = check_acquired(c, now, err);
+	if (!rc && !again) {
 		exchange(c->reg, now);
+		c->acquires = true;
 		c->mem_code = 0;
 		c->mem = WB__MEM_HELD;
 		if (wb_session_is_up(&c->session))
@@ -215,6 +243,8 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 	if (rc)
 		return rc;
 	rc = wb__client_wait(c, wb__client_deadline(timeout), ready_acquired, NULL, err);
+	if (rc && rc != -EINTR)
+		c->acquires = false;
 	if (rc == 2)
 		return wb__client_fail(err, c->mem_code, "%s", c->mem_why);
 	if (!rc)

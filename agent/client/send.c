@@ -358,13 +358,23 @@ int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *na
 	return rc;
 }
 
+/* Before RELEASED there is no word yet of who holds, and all read. */
 static int ready_unheld(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	const struct wb_client_transfer *t = arg;
 
 	(void)c;
 	(void)err;
-	return !t->is_held;
+	return t->info.state >= WB_CLIENT_TRANSFER_RELEASED && !t->is_held;
+}
+
+static void want_release(struct wb_client *c, struct wb_client_transfer *t)
+{
+	pthread_mutex_lock(&c->lock);
+	t->release_wanted = true;
+	if (t == c->cur)
+		send_release(c, t);
+	pthread_mutex_unlock(&c->lock);
 }
 
 int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)
@@ -376,11 +386,7 @@ int wb_client_release(struct wb_client_transfer *t, struct wb_error *err)
 		return 0;
 	if (!(t->flags & WB_CLIENT_SEND_HOLD))
 		return wb__client_fail(err, -EINVAL, "this transfer was not sent with hold");
-	pthread_mutex_lock(&c->lock);
-	t->release_wanted = true;
-	if (t == c->cur)
-		send_release(c, t);
-	pthread_mutex_unlock(&c->lock);
+	want_release(c, t);
 	/* Somebody may be reading: the agent ends that within seconds. */
 	rc = wb__client_wait(c, wb__client_deadline(RELEASE_TIMEOUT), ready_unheld, t, err);
 	if (!rc)
@@ -407,12 +413,10 @@ void wb_client_transfer_free(struct wb_client_transfer *t)
 int wb__client_send_finish(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 {
 	struct wb_client_transfer *t = c->cur;
-	int rc = 0;
 
 	if (!t || (is_final(t) && (t->reported || !t->info.code)))
 		return 0;
 	if ((t->flags & WB_CLIENT_SEND_HOLD) && !t->release_wanted)
-		wb_client_release(t, NULL);
-	rc = wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, timeout, err);
-	return rc;
+		want_release(c, t);
+	return wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_FINAL, timeout, err);
 }

@@ -101,6 +101,7 @@ def inside():
                     left = iter(bad.items())
                     refused(part, lambda e=e, left=left: asyncio.run(e.send_weights(left, 1)))
                     assert next(left, None) is None, "a rank left the others in a collective call"
+        late_send(new(0, 1), whole, refused)
         e = CheckpointEngineRegistry.new("weightbridge", bucket_size=1, manifest=folder, inside_vllm=True)
         for step, told in ((7, 7), (None, -1)):
             assert asyncio.run(listed(e.receive_weights(step))) == [("weightbridge.step", [told])]
@@ -109,6 +110,26 @@ def inside():
         e._weightbridge_update(step)
         assert e.at == at and all(0 < t <= 600 for t in e.waits), (e.at, e.waits)
     print("ok inside")
+
+
+def late_send(e, whole, refused):
+    """A version that was given up at its timeout is read yet: nothing of the next gets into it."""
+    import asyncio
+    from types import SimpleNamespace
+
+    import torch
+    from weightbridge.errors import WeightBridgeTimeout
+
+    def reads(_timeout):
+        raise WeightBridgeTimeout("not released after 600 s")
+
+    e._keep(iter(whole.items()))
+    before = {n: t.clone() for n, t in e._kept.items()}
+    e._adapter = SimpleNamespace(wait_released=reads)
+    left = iter({n: t + 1 for n, t in whole.items()}.items())
+    refused("still being sent", lambda: asyncio.run(e.send_weights(left, 2)))
+    assert next(left, None) is None, "a rank left the others in a collective call"
+    assert all(torch.equal(t, before[n]) for n, t in e._kept.items()), "a version that is being sent was changed"
 
 
 async def listed(stream):

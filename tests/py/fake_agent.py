@@ -15,12 +15,13 @@ import threading
 HELLO, WELCOME, REJECT, ATTACH, ATTACHED, STATUS, PLANNED = range(0x101, 0x108)
 SEND, SEND_STATE, RELEASE, GO, WAKE, PARKED, BEGIN, BEGUN = range(0x108, 0x110)
 END, RESUMED, DETACH = range(0x110, 0x113)
+MEM_RELEASE, MEM_RELEASED, MEM_ACQUIRE, MEM_ACQUIRED = range(0x116, 0x11a)
 
 # Fields in order: I u32, Q u64, q i64, s string, S strings.
 FIELDS = {HELLO: "IIsI", WELCOME: "Iss", REJECT: "qs", ATTACH: "ssIsqIIQQQIIIQ", ATTACHED: "IsI",
           STATUS: "s", PLANNED: "QQsqB", SEND: "qI", SEND_STATE: "QqIqsSSQB", RELEASE: "Q", GO: "I",
           WAKE: "I", PARKED: "I", BEGIN: "QqB", BEGUN: "Qqs", END: "QqIsqs", RESUMED: "Qqs",
-          DETACH: "I"}
+          DETACH: "I", MEM_RELEASE: "I", MEM_RELEASED: "qs", MEM_ACQUIRE: "QIIB", MEM_ACQUIRED: "Iqs"}
 
 COUNT = 12  # the place of `count` in what ATTACH says
 

@@ -87,6 +87,94 @@ def deadline_that_the_agent_missed_ends_the_wait():
 
 
 @test
+def signals_do_not_end_the_wait_for_memory():
+    """Handlers of the application run meanwhile."""
+    ran = threading.Event()
+
+    def script(a):
+        a.up()
+        a.expect(fa.MEM_RELEASE)
+        a.send(fa.MEM_RELEASED, 0, "")
+        a.expect(fa.MEM_ACQUIRE)
+        assert ran.wait(20)
+        a.send(fa.MEM_ACQUIRED, 0, 0, "")
+        a.expect(fa.DETACH)
+
+    def handler(*_):
+        nonlocal n
+        n += 1
+        if n == 3:
+            ran.set()
+
+    n, before = 0, signal.signal(signal.SIGALRM, handler)
+    with fa.Script(script) as s:
+        t = sender(s.agent).connect()
+        t.release_memory(20)
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        try:
+            t.acquire_memory(timeout=20)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        t.close()
+
+
+@test
+def next_update_goes_on_after_a_transfer_that_was_aborted():
+    """And tells of it, where no other comes within the timeout."""
+    def script(a):
+        a.up()
+        for transfer, end in ((1, fa.ABORTED), (2, fa.COMMITTED), (3, fa.ABORTED)):
+            assert script.go.acquire(timeout=20)
+            a.set_stop(a.word()[0] + 1)
+            a.send(fa.WAKE, 0)
+            a.expect(fa.PARKED)
+            a.send(fa.BEGIN, transfer, transfer * 10)
+            a.expect(fa.BEGUN)
+            a.end(transfer, end, "trainer-3 is gone" if end == fa.ABORTED else "")
+            if end == fa.COMMITTED:
+                a.expect(fa.RESUMED)
+        a.recv()
+
+    script.go = threading.Semaphore(2)
+    with fa.Script(script) as s:
+        with receiver(s.agent) as r:
+            assert r.next_update(20).version == 20
+            assert r.last_abort == "trainer-3 is gone"
+            e = raises(wb.WeightBridgeTimeout, "no transfer came within 0.05 s", r.next_update, 0.05)
+            assert "trainer-3" not in str(e), e  # it is of the call before
+            script.go.release()
+            while r.update(20) is not None:
+                pass
+            script_is_over = raises(wb.WeightBridgeTimeout, "no transfer came", r.next_update, 0.05)
+            assert "trainer-3" not in str(script_is_over), script_is_over
+
+
+@test
+def parameters_may_change_when_a_transfer_given_up_at_its_timeout_has_read_them():
+    """Released, or failed: then nobody reads them either."""
+    for state, code in ((2, 0), (3, -4005)):
+        def script(a, state=state, code=code):
+            a.up()
+            a.expect(fa.SEND)
+            script.given_up.acquire(timeout=20)
+            a.state(1, state, code, "no engine was ready" if code else "")
+            a.state(1, 3, code, "no engine was ready" if code else "")
+            a.expect(fa.DETACH)
+
+        script.given_up = threading.Semaphore(0)
+        with fa.Script(script) as s:
+            t = sender(s.agent).connect()
+            t.wait_released(0.0)  # nothing was sent yet
+            raises(wb.WeightBridgeTimeout, "", t.send_weights, 1, timeout=0.05)
+            raises(wb.WeightBridgeTimeout, "", t.wait_released, 0.05)
+            script.given_up.release()
+            t.wait_released(20.0)
+            t.wait_released(0.0)
+            t.close()
+
+
+@test
 def the_end_of_a_transfer_says_what_engines_have():
     for code, kind in ((-4005, wb.TransferAborted), (-4006, wb.WeightsTorn),
                        (-4008, wb.OutcomeUnknown)):
@@ -180,9 +268,9 @@ def a_trainer_of_a_suspended_object_waits_and_says_so():
             assert [x.startswith("send_weights() waits, for 0 s now: ") for x in lines.lines] == [True], lines.lines
             e = in_time(lambda: t.send_weights(7, wait_suspended=False))
             assert type(e) is wb.TransferSuspended and "is suspended" in str(e), repr(e)
-            e = in_time(lambda: t.send_weights(7, timeout=0.1))
+            e = in_time(lambda: t.send_weights(7, timeout=0.4))
             assert type(e) is wb.WeightBridgeTimeout, repr(e)
-            assert "not sent after 0.1 s: " in str(e) and "is suspended" in str(e), repr(e)
+            assert "not sent after 0.4 s: " in str(e) and "is suspended" in str(e), repr(e)
             t.close()
     finally:
         log.removeHandler(lines)

@@ -10,7 +10,10 @@
 
 #include <check.h>
 #include <errno.h>
+#include <sched.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/time.h>
 
 #define MS 1000000ull
 #define S 1000000000ull
@@ -376,6 +379,119 @@ START_TEST(memory_goes_when_no_agent_has_it)
 }
 END_TEST
 
+static void on_alarm(int signo)
+{
+	(void)signo;
+}
+
+START_TEST(a_release_that_waits_ends_by_a_signal)
+{
+	struct itimerval soon = {{0, 10000}, {0, 10000}}, none = {{0, 0}, {0, 0}};
+	struct sigaction a = {.sa_handler = on_alarm};
+	struct wb_error err = {0};
+	struct wb_client *c = start(script_memory);
+
+	come_to_before(c, 1);
+	sigaction(SIGALRM, &a, NULL);
+	setitimer(ITIMER_REAL, &soon, NULL);
+	ck_assert_int_eq(wb_client_release_memory(c, WB_FOREVER, &err), -EINTR);
+	setitimer(ITIMER_REAL, &none, NULL);
+	ck_assert_msg(strstr(err.msg, "in an update") != NULL, "%s", err.msg);
+	finish_update(c, 1);
+	stop(c);
+}
+END_TEST
+
+/* A new agent is given the memory with ATTACH; before its answer it may be in use already. */
+static uint32_t is_attaching; /* atomic */
+
+static void script_attaches(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released yes = {0, NULL};
+
+	fx_agent_up(a);
+	take_turns();
+	fx_agent_drop(a);
+	fx_agent_hello(a);
+	fx_agent_expect(a, WBP_APP_ATTACH);
+	__atomic_store_n(&is_attaching, 1, __ATOMIC_RELEASE);
+	take_turns();
+	fx_agent_attached(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(memory_is_not_released_while_an_agent_is_being_given_it)
+{
+	struct wb_error err = {0};
+	struct wb_client *c;
+
+	is_attaching = 0;
+	c = start(script_attaches);
+	take_turns();
+	while (!__atomic_load_n(&is_attaching, __ATOMIC_ACQUIRE)) {
+		(void)wb_client_poll(c);
+		sched_yield();
+	}
+	ck_assert_int_eq(wb_client_release_memory(c, 0, &err), -ETIMEDOUT);
+	ck_assert_msg(strstr(err.msg, "just taking") != NULL, "%s", err.msg);
+	take_turns();
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	stop(c);
+}
+END_TEST
+
+/* It takes the memory (_i 1: refuses it) after the worker's first call is over. */
+static pthread_barrier_t called;
+static bool is_refused;
+
+static void script_takes_late(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released yes = {0, NULL};
+	char why[] = "there is no room";
+	struct wb_msg_app_mem_acquired taken = {
+		.code = is_refused ? -ENOSPC : 0, .sentence = is_refused ? why : NULL};
+
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
+	fx_agent_expect(a, WBP_APP_MEM_ACQUIRE);
+	pthread_barrier_wait(&called);
+	fx_agent_send(a, WBP_APP_MEM_ACQUIRED, &taken);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(memory_that_is_being_acquired_is_acquired_by_the_same_call_again)
+{
+	struct wb_error err = {0};
+	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, fx_heap, sizeof(fx_heap)};
+	struct wb_client_mem other = {WB_CLIENT_MEM_HEAP, 0, -1, fx_heap, sizeof(fx_heap) - 8};
+	struct wb_client_param param[2] = {{0, 0}, {0, 128}};
+	struct wb_client_acquire a = {
+		.size = sizeof(a), .mem = &mem, .n_mem = 1, .param = param, .n_param = 2};
+	struct wb_client_acquire b = {
+		.size = sizeof(b), .mem = &other, .n_mem = 1, .param = param, .n_param = 2};
+	struct wb_client *c;
+
+	is_refused = _i;
+	pthread_barrier_init(&called, NULL, 2);
+	c = start(script_takes_late);
+	wait_until_planned(c);
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_client_acquire_memory(c, &a, 0, &err), -ETIMEDOUT);
+	ck_assert_int_eq(wb_client_acquire_memory(c, &b, 5 * S, &err), -EBUSY);
+	ck_assert_msg(strstr(err.msg, "other memory") != NULL, "%s", err.msg);
+	ck_assert_int_eq(wb_client_acquire_memory(c, &a, 0, &err), -ETIMEDOUT);
+	pthread_barrier_wait(&called);
+	ck_assert_int_eq(wb_client_acquire_memory(c, &a, 5 * S, &err), _i ? -ENOSPC : 0);
+	if (!_i)
+		ck_assert_int_eq(wb_client_acquire_memory(c, &a, 5 * S, &err), -EALREADY);
+	stop(c);
+	pthread_barrier_destroy(&called);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_fences");
@@ -389,6 +505,10 @@ int main(void)
 	tcase_add_loop_test(t, a_message_out_of_place_costs_the_connection, 0, 3);
 	tcase_add_test(t, memory_is_not_released_in_an_update);
 	tcase_add_loop_test(t, memory_goes_when_no_agent_has_it, 0, 2);
+	tcase_add_test(t, a_release_that_waits_ends_by_a_signal);
+	tcase_add_test(t, memory_is_not_released_while_an_agent_is_being_given_it);
+	tcase_add_loop_test(
+		t, memory_that_is_being_acquired_is_acquired_by_the_same_call_again, 0, 2);
 	suite_add_tcase(suite, t);
 	return fx_run(suite);
 }

@@ -509,6 +509,72 @@ static void script_hold(struct fx_agent *a)
 	fx_agent_expect(a, WBP_APP_DETACH);
 }
 
+static void script_released_later(struct fx_agent *a)
+{
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	state(a, 4, WB_APP_SEND_STARTED, 0, "");
+	fx_agent_expect(a, WBP_APP_RELEASE);
+	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
+	state(a, 4, WB_APP_SEND_FINAL, 0, "");
+	fx_agent_expect(a, WBP_APP_DETACH);
+}
+
+/* The receive stage reads the parameters, whoever holds them. */
+START_TEST(a_hold_released_before_all_is_read_ends_when_it_is)
+{
+	struct wb_client_transfer_info info;
+	struct wb_client_transfer *t;
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct fx_script s;
+	struct wb_client *c;
+
+	fx_script_start(&s, script_released_later);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_send(c, 1, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err), 0);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_STARTED, 5 * S, &err), 0);
+	ck_assert_int_eq(wb_client_release(t, &err), 0);
+	wb_client_transfer_get(t, &info);
+	ck_assert_int_ge(info.state, WB_CLIENT_TRANSFER_RELEASED);
+	wb_client_transfer_free(t);
+	ck_assert_int_eq(wb_client_close(c, 5 * S, &err), 0);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_held_for_ever(struct fx_agent *a)
+{
+	struct wb_msg_app_send_state held = {
+		.transfer = 4, .version = 1, .state = WB_APP_SEND_RELEASED, .held = true};
+
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_SEND);
+	fx_agent_send(a, WBP_APP_SEND_STATE, &held);
+	fx_agent_expect(a, WBP_APP_RELEASE);
+	fx_agent_expect(a, WBP_APP_DETACH);
+}
+
+START_TEST(close_waits_for_a_hold_no_longer_than_its_timeout)
+{
+	struct wb_client_transfer *t;
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct fx_script s;
+	struct wb_client *c;
+
+	fx_script_start(&s, script_held_for_ever);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = fx_worker(&o);
+	ck_assert_int_eq(wb_client_send(c, 1, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err), 0);
+	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_RELEASED, 5 * S, &err), 0);
+	wb_client_transfer_free(t);
+	ck_assert_int_eq(wb_client_close(c, 0, &err), -ETIMEDOUT);
+	fx_script_stop(&s);
+}
+END_TEST
+
 START_TEST(hold_ends_by_release_by_the_next_send_and_by_close)
 {
 	struct fx_script s;
@@ -692,6 +758,8 @@ int main(void)
 	tcase_add_test(t, a_hold_outlasts_the_end_until_nobody_reads);
 	tcase_add_test(t, second_send_waits_for_the_first_and_names_it_at_its_deadline);
 	tcase_add_test(t, send_from_a_second_thread_is_ebusy);
+	tcase_add_test(t, a_hold_released_before_all_is_read_ends_when_it_is);
+	tcase_add_test(t, close_waits_for_a_hold_no_longer_than_its_timeout);
 	tcase_add_test(t, hold_ends_by_release_by_the_next_send_and_by_close);
 	tcase_add_loop_test(t, agent_lost_in_a_transfer_ends_it_and_the_next_one_works, 0, 2);
 	tcase_add_test(t, agent_that_stays_away_is_econnreset_with_the_cause);

@@ -9,6 +9,7 @@
     update = receiver.poll_requests()         # on every worker of the engine, each decoding step
 """
 
+import contextlib
 import ctypes
 import errno
 import logging
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from .. import _lib, errors, memory, modules, places, ranks
-from ..errors import TransferSuspended, WeightBridgeError, WeightBridgeTimeout, from_code
+from ..errors import TransferFailed, TransferSuspended, WeightBridgeError, WeightBridgeTimeout, from_code
 from ..progress import Repeated, Waiting, is_terminal, line
 
 _log = logging.getLogger("weightbridge")
@@ -325,9 +326,9 @@ class _Adapter:
         acquire = _lib.Acquire(size=ctypes.sizeof(_lib.Acquire), mem=mem, n_mem=len(mem),
                                param=param, n_param=len(param),
                                flags=_lib.ACQUIRE_KEPT if kept else 0)
-        err = _lib.Error()
-        ns = _ns(self._timeouts["connect_timeout"] if timeout is None else timeout)
-        _check(_lib.load().wb_client_acquire_memory(self._client(), acquire, ns, err), err)
+        timeout = self._timeouts["connect_timeout"] if timeout is None else timeout
+        lib, client = _lib.load(), self._client()
+        _waited(timeout, lambda ns, err: lib.wb_client_acquire_memory(client, acquire, ns, err))
 
     def rebind(self, params=None, kept=False, timeout=None):
         """The parameters have moved: attach them where they are now.  No probe, no new plan.
@@ -504,6 +505,7 @@ class SenderAdapter(_Adapter):
 
     def __init__(self, load_weights=None, *, sender_staging=None, **options):
         super().__init__(load_weights, sender_staging=sender_staging, **options)
+        self._last = None  # transfer that was asked for last
 
     def send_weights(self, version=None, hold=False, timeout=None, wait_suspended=True):
         """Send the parameters; every trainer worker calls it, with the same version.
@@ -512,7 +514,8 @@ class SenderAdapter(_Adapter):
         `hold=True` they must stay as they are until `Transfer.release()`, also when the transfer
         is over: an engine that comes later may get them).  Returns a Transfer.
         Raises what the earlier transfer failed with, when no call has told yet, and
-        ParametersMoved when parameters are not where they were (see rebind).
+        ParametersMoved when parameters are not where they were (see rebind).  After
+        WeightBridgeTimeout the transfer may be under way: see wait_released().
 
         While the object's spec.suspend is true it waits, and says so in the log; with
         `wait_suspended=False` it raises TransferSuspended, so that training may go on.
@@ -540,9 +543,17 @@ class SenderAdapter(_Adapter):
         lib, client, handle = _lib.load(), self._client(), ctypes.c_void_p()
         self._check_places()
         _waited(timeout, lambda ns, err: lib.wb_client_send(client, number, flags, ns, handle, err))
-        transfer = Transfer(self, handle.value)
+        self._last = transfer = Transfer(self, handle.value)
         transfer._wait(_lib.RELEASED, timeout)
         return transfer
+
+    def wait_released(self, timeout=None):
+        """Wait until no transfer without a hold reads this worker's parameters, which a send_weights()
+        that raised WeightBridgeTimeout leaves open: what is changed before would be sent as a part of
+        that version.  Returns at once where none does, also after one that failed."""
+        if self._last:
+            with contextlib.suppress(TransferFailed):
+                self._last._wait(_lib.RELEASED, timeout)
 
 
 @dataclass(frozen=True)
@@ -598,7 +609,8 @@ class ReceiverAdapter(_Adapter):
     def update(self, timeout=None):
         """For engines that do not poll: wait for an update.  A collective call: every worker of
         the engine makes it, and it returns the Update of the same call on all.  None at the timeout
-        (seconds), or a little earlier when another worker's has passed."""
+        (seconds), when a transfer was aborted (see `last_abort`), or a little before the timeout
+        when another worker's has passed.  next_update() goes on."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             update = self.poll_requests()
@@ -607,6 +619,23 @@ class ReceiverAdapter(_Adapter):
                 update = self.poll_requests()
             if update is not None or end is not None:
                 return update
+
+    def next_update(self, timeout=None):
+        """update() until one is in place: transfers that are aborted are not the end of it, their
+        trainers may send again.  Collective as update().  Raises WeightBridgeTimeout, with the
+        reason of the last that was aborted meanwhile."""
+        end = None if timeout is None else time.monotonic() + timeout
+        before, self.last_abort = self.last_abort, None
+        try:
+            while True:
+                done = self.update(None if end is None else max(0.0, end - time.monotonic()))
+                if done is not None:
+                    return done
+                if end is not None and time.monotonic() >= end:
+                    why = f", the last was aborted: {self.last_abort}" if self.last_abort else ""
+                    raise WeightBridgeTimeout(f"no transfer came within {timeout} s{why}", -errno.ETIMEDOUT)
+        finally:
+            self.last_abort = self.last_abort or before
 
     def fileno(self):
         """A descriptor that is readable when poll_requests should be called; for select."""

@@ -182,10 +182,7 @@ def _act(model, what, fields):
         return _receivers.pop(id(model)).close(0.0) if receiver else None
     if receiver is None:
         raise WeightBridgeError("not connected: call connect() first")
-    done = receiver.update(fields["timeout"])
-    if done is None:
-        raise WeightBridgeTimeout(f"no transfer came within {fields['timeout']} s")
-    return done.version
+    return receiver.next_update(fields["timeout"]).version
 
 
 def _connect(model, fields):

@@ -101,6 +101,7 @@ class Engine(CheckpointEngine):
         """Goes through all of it on every rank, also where something is wrong: the others wait in collective calls."""
         if not self._kept:
             self._kept = self._memory(share(self._tensors, self._rank, self._n))
+        late = self._late()
         seen, wrong, more = set(), [], []
         for name, tensor in weights:
             shape = self._shapes.get(name)
@@ -110,14 +111,25 @@ class Engine(CheckpointEngine):
                 wrong.append(f"tensor {name} is {list(tensor.shape)}, the checkpoint has {list(shape)}")
             else:
                 seen.add(name)
-                if name in self._kept:
+                if name in self._kept and not late:
                     self._kept[name].copy_(tensor)
+        if late:
+            raise late
         wrong += [f"the trainer does not export {n}" for n in self._shapes if n not in seen and not wrong]
         if wrong:
             raise WeightBridgeError(wrong[0] + (f", and {len(wrong) - 1} more" if wrong[1:] else ""))
         if more and not self._told:
             _log.warning("not sent, as the rollouts' checkpoint does not have them: %s", ", ".join(more[:8]))
         self._told = True
+
+    def _late(self):
+        """None, or the error of a version that was given up at its timeout and is still read from here."""
+        try:
+            if self._adapter is not None:
+                self._adapter.wait_released(self._timeout)
+        except WeightBridgeTimeout as e:
+            return WeightBridgeTimeout(f"the version before is still being sent, and was not changed: {e}", e.code)
+        return None
 
     # ---- a rollout's worker ----
 
@@ -177,10 +189,7 @@ def wait(receiver, version, timeout):
     """Updates until `version` is in place (None: the next one): who joins late is fed an older one first."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
-        done = receiver.update(None if end is None else max(0.0, end - time.monotonic()))
-        if done is None:
-            raise WeightBridgeTimeout(f"version {version} did not come within {timeout} s"
-                                      + (f": {receiver.last_abort}" if receiver.last_abort else ""))
+        done = receiver.next_update(None if end is None else max(0.0, end - time.monotonic()))
         if version is None or done.version == version:
             return done
         _log.warning("version %s came, and version %s is waited for", done.version, version)

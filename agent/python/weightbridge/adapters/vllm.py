@@ -31,7 +31,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
 from .. import arrays
 from .. import manifest as manifests
-from ..errors import WeightBridgeError, WeightBridgeTimeout
+from ..errors import WeightBridgeError
 from . import ReceiverAdapter
 
 NAME = "weightbridge"
@@ -104,9 +104,7 @@ class Engine(WeightTransferEngine):
         self.receive_weights(self.parse_update_info(update_info))  # nothing runs beside it that could be waited for
 
     def receive_weights(self, update_info):
-        self.update = self.receiver.update(update_info.timeout)
-        if self.update is None:
-            raise WeightBridgeTimeout(f"no transfer came within {update_info.timeout} s")
+        self.update = self.receiver.next_update(update_info.timeout)
 
     def finish_weight_update(self):
         """Gives what has come to vLLM's own loader; parameters stay at their addresses."""
