@@ -180,6 +180,18 @@ void wb_buf_json_str(struct wb_buf *b, const char *s)
 	wb_buf_u8(b, '"');
 }
 
+char *wb_utf8_mend(char *s)
+{
+	for (unsigned char *p = (unsigned char *)s; *p;) {
+		size_t n = utf8_len(p);
+
+		if (!n)
+			*p = '?';
+		p += n ? n : 1;
+	}
+	return s;
+}
+
 void wb_buf_set_u64(struct wb_buf *b, size_t at, uint64_t v)
 {
 	if (b->rc)

@@ -42,6 +42,9 @@ void wb_buf_vprintf(struct wb_buf *b, const char *fmt, va_list ap)
 	__attribute__((format(printf, 2, 0)));
 /** wb_buf_json_str - @s as a quoted JSON string (invalid UTF-8 bytes become U+FFFD). */
 void wb_buf_json_str(struct wb_buf *b, const char *s);
+/** wb_utf8_mend - in @s each byte that is no part of a character of UTF-8, as where a text was cut,
+ *  becomes '?'; returns @s. */
+char *wb_utf8_mend(char *s);
 /** wb_buf_set_u64 - overwrite at @at, which must lie inside. */
 void wb_buf_set_u64(struct wb_buf *b, size_t at, uint64_t v);
 /** wb_buf_cstr - the content as a C string ("" after a failure); valid until the next append. */

@@ -2,6 +2,7 @@
 #include "operator-shim/kube/series.h"
 
 #include "base/base.h"
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
@@ -272,7 +273,7 @@ int wb_kube_series_add(struct wb_kube_series *s, uint64_t now_ns, uint64_t wall_
 	if (!note)
 		return -ENOMEM;
 	wb_free(e->note);
-	e->note = note;
+	e->note = wb_utf8_mend(note); /* it may have been cut */
 	if (!e->count || is_over(e, now_ns))
 		begin(e, now_ns, wall_ns, unique);
 	else if (now_ns - e->last_ns > GAP_MAX_NS)

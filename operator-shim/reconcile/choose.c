@@ -369,6 +369,13 @@ static void say_waiting(struct wb_reconcile *r, uint32_t want_engines)
 		wb_buf_printf(&b, "; attached: ");
 		list_names(r, &b, WB_ROLE_TRAINER, "");
 	}
+	if (r->n_trainer_up > r->spec.trainer_workers) {
+		wb_buf_printf(&b,
+			"%u trainer workers are attached, and spec.trainer.workers is %u: end "
+			"those that are too many, or raise it; attached: ",
+			r->n_trainer_up, r->spec.trainer_workers);
+		list_names(r, &b, WB_ROLE_TRAINER, "");
+	}
 	if (r->n_engine_up < want_engines)
 		say_engines(r, &b, want_engines);
 	if (b.len)

@@ -13,6 +13,7 @@
 #define REFUSAL_NS (60 * WB_NS_PER_S) /* refused agents come again at least every 30 s */
 #define NAME_NS (15 * WB_NS_PER_S) /* those that wait for a name, every 3 s */
 #define NAMED_MAX 5
+#define ENGINE_IN_POD_MAX 63 /* bytes of its name, behind that of the pod's engine */
 
 /* Position of the first pod whose name is not below @name. */
 static size_t place(const struct wb_reconcile *r, const char *name)
@@ -187,6 +188,13 @@ enum member_fault wb__reconcile_place_worker(const struct wb_reconcile *r, const
 	}
 	if (w->role == WB_ROLE_TRAINER)
 		return FAULT_NONE;
+	if (p && *p->engine && strlen(app_engine) > ENGINE_IN_POD_MAX) {
+		snprintf(why, bytes,
+			"%s: the name of its engine, '%s', has more than the %d bytes that there "
+			"are for it beside the engine of its pod, %s",
+			w->name, app_engine, ENGINE_IN_POD_MAX, p->engine);
+		return FAULT_ENGINE;
+	}
 	if (p && *p->engine)
 		snprintf(w->engine, sizeof(w->engine), "%s%s%.63s", p->engine,
 			*app_engine ? "/" : "", app_engine);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The status object of the CRD. */
 #include "operator-shim/reconcile/internal.h"
+#include "operator-shim/spec/json.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static void put(json_t *o, const char *key, json_t *v)
 static void put_text(json_t *o, const char *key, const char *s)
 {
 	if (*s)
-		json_object_set_new(o, key, json_string(s));
+		json_object_set_new(o, key, wb_json_text(s));
 }
 
 static void put_version(json_t *o, int64_t version)
@@ -69,7 +70,7 @@ static json_t *conditions(const struct wb_reconcile *r)
 		put(o, "status", json_string(status_names[c->status]));
 		put(o, "lastTransitionTime", wall(c->since_wall_ns ? c->since_wall_ns : 1));
 		put(o, "reason", json_string(c->reason));
-		put(o, "message", json_string(c->message));
+		put(o, "message", wb_json_text(c->message));
 		json_array_append_new(list, o);
 	}
 	return list;
@@ -181,7 +182,7 @@ static json_t *engine(const struct wb_reconcile *r, const struct engine *e)
 {
 	json_t *o = json_object();
 
-	put(o, "name", json_string(e->name));
+	put(o, "name", wb_json_text(e->name));
 	put(o, "state", json_string(wb_word(&wb_engine_state_words, state_of(e))));
 	put(o, "workers", number(e->n_worker));
 	if (e->held.transfer && !e->is_mixed && !e->held.is_torn) {

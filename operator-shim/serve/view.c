@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
+#include "operator-shim/spec/json.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,11 +34,11 @@ static json_t *xfer_json(const struct xfer *x)
 	if (o && x->version >= 0)
 		json_object_set_new(o, "version", json_integer(x->version));
 	if (o && x->message[0])
-		json_object_set_new(o, "message", json_string(x->message));
+		json_object_set_new(o, "message", wb_json_text(x->message));
 	if (o && x->mismatch[0])
-		json_object_set_new(o, "lastMismatch", json_string(x->mismatch));
+		json_object_set_new(o, "lastMismatch", wb_json_text(x->mismatch));
 	if (o && x->culprit[0])
-		json_object_set_new(o, "culprit", json_string(x->culprit));
+		json_object_set_new(o, "culprit", wb_json_text(x->culprit));
 	return o;
 }
 

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "operator-shim/kube/answers.h"
+#include "operator-shim/kube/bodies.h"
 #include "operator-shim/kube/series.h"
 #include "operator-shim/kube/turns.h"
 #include "tests/common/fx_check.h"
@@ -220,6 +221,21 @@ START_TEST(what_happens_again_is_one_event_with_a_count)
 	now += 5 * S;
 	ck_assert_str_eq(written(), "PATCH t A  3 third");
 	ck_assert_str_eq(written(), "");
+}
+END_TEST
+
+/* It was cut in the middle of a character; in JSON there is no such text. */
+START_TEST(note_that_ends_in_half_a_character_is_written)
+{
+	struct wb_kube_series_write w;
+	json_t *o;
+
+	add("A", "", "\xe6\xa8\xa1 \xe6\xa8");
+	ck_assert(wb_kube_series_next(s, now, &w));
+	o = wb_kube_event_body(&w, "i");
+	ck_assert_ptr_nonnull(o);
+	ck_assert_str_eq(json_string_value(json_object_get(o, "message")), "\xe6\xa8\xa1 ??");
+	json_decref(o);
 }
 END_TEST
 
@@ -442,6 +458,7 @@ static Suite *suite(void)
 	tc = tcase_create("series");
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, what_happens_again_is_one_event_with_a_count);
+	tcase_add_test(tc, note_that_ends_in_half_a_character_is_written);
 	tcase_add_test(tc, flood_of_one_cause_is_a_write_a_minute);
 	tcase_add_test(tc, two_refusals_that_alternate_are_two_events);
 	tcase_add_test(tc, of_a_thousand_subjects_eight_are_told_apart);

@@ -106,6 +106,26 @@ START_TEST(engine_is_the_label_and_what_the_app_says)
 }
 END_TEST
 
+/* Cut it might be another engine's. */
+START_TEST(engine_whose_name_does_not_fit_beside_its_pod_s_is_refused)
+{
+	struct wb_reconcile_worker w;
+	char name[65], want[64];
+
+	memset(name, 'e', sizeof(name));
+	name[63 + _i] = '\0';
+	snprintf(want, sizeof(want), "3/%.60s", name);
+	w = rollout(1, name, 12);
+	make_with_pods(1);
+	pod("r-3", "rollout", "3", true);
+	up(agent(2, "r-3", &w, 1));
+	if (_i)
+		ck_assert_ptr_nonnull(strstr(did(true), "has more than the 63 bytes"));
+	else
+		ck_assert_int_eq(strncmp(first_engine(), want, strlen(want)), 0);
+}
+END_TEST
+
 static void waits_for_a_node(const char *name, const char *why)
 {
 	struct wb_reconcile_pod p = {
@@ -271,6 +291,7 @@ int main(void)
 	tcase_add_test(c, five_pods_without_sidecar_are_named);
 	tcase_add_test(c, missing_sidecar_does_not_stop_a_complete_job);
 	tcase_add_loop_test(c, engine_is_the_label_and_what_the_app_says, 0, WB_ARRAY_SIZE(names));
+	tcase_add_loop_test(c, engine_whose_name_does_not_fit_beside_its_pod_s_is_refused, 0, 2);
 	tcase_add_test(c, no_engine_at_all_is_engine_label_missing);
 	tcase_add_loop_test(c, role_must_be_that_of_the_label, 0, WB_ARRAY_SIZE(roles));
 	tcase_add_test(c, refused_agent_is_the_reason_until_it_is_let_in);

@@ -143,6 +143,52 @@ START_TEST(agent_that_cannot_take_the_plan_is_named)
 }
 END_TEST
 
+/* In another script, cut at each place of a character: what the status must have is there. */
+START_TEST(a_reason_that_is_cut_in_a_character_is_told)
+{
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
+	char why[900];
+	json_t *status, *c;
+	size_t i;
+
+	memset(why, 'x', (size_t)_i);
+	for (i = (size_t)_i; i + 3 < sizeof(why); i += 3)
+		memcpy(why + i, "\xe6\xa8\xa1", 3);
+	why[i] = '\0';
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll", &e, 1));
+	blobs(1, 1);
+	blobs(10, 12);
+	planned(1, 99);
+	ck_assert_int_eq(
+		wb_reconcile_ready(r, now, 2, (struct wb_reconcile_epoch){1, 1}, -EINVAL, why), 0);
+	status = wb_reconcile_status(r);
+	json_array_foreach(json_object_get(status, "conditions"), i, c)
+		ck_assert_ptr_nonnull(json_object_get(c, "message"));
+	json_decref(status);
+}
+END_TEST
+
+START_TEST(more_trainers_than_the_spec_has_are_counted_and_named)
+{
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e = rollout(1, "e1", 12);
+	struct wb_spec s = spec_of(1, 1);
+	const char *message;
+
+	up(agent(1, "train", t, 2));
+	up(agent(2, "roll", &e, 1));
+	did(true);
+	ck_assert_int_eq(wb_reconcile_spec(r, now, &s), 0);
+	did(true);
+	ck_assert_str_eq(cond("MembersConnected", NULL, &message), "False");
+	ck_assert_str_eq(message,
+		"2 trainer workers are attached, and spec.trainer.workers is 1: end those that are "
+		"too many, or raise it; attached: train/worker 1, train/worker 2");
+}
+END_TEST
+
 static const struct {
 	int rc;
 	const char *reason;
@@ -208,6 +254,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, latecomer_after_the_deadline_is_still_planned);
 	tcase_add_test(tc, planner_refusal_reaches_everybody_and_is_not_repeated);
 	tcase_add_test(tc, agent_that_cannot_take_the_plan_is_named);
+	tcase_add_loop_test(tc, a_reason_that_is_cut_in_a_character_is_told, 0, 3);
+	tcase_add_test(tc, more_trainers_than_the_spec_has_are_counted_and_named);
 	tcase_add_loop_test(tc, a_refusal_of_an_agent_has_a_word, 0, (int)WB_ARRAY_SIZE(refusals));
 	tcase_add_test(tc, agents_not_ready_are_named_at_the_deadline);
 	suite_add_tcase(s, tc);
