@@ -196,11 +196,12 @@ static int fill_engines(const struct object *o, struct wb_msg_plan *m)
 }
 
 /* The body of PLAN: the message without its frame's head, in a blob that is charged as the plan is.
- */
+ * On failure *out stays as it was: it is where the next agent looks. */
 static int encode_told(struct wb_serve *s, struct object *o, uint32_t version,
 	const struct wb_msg_plan *m, struct blob **out, struct wb_err *err)
 {
 	struct wb_frame f = {.version = (uint8_t)version, .type = WBP_PLAN};
+	struct blob *body;
 	uint8_t *data = NULL;
 	size_t bytes = 0;
 	struct wb_buf b;
@@ -216,13 +217,15 @@ static int encode_told(struct wb_serve *s, struct object *o, uint32_t version,
 		return rc;
 	bytes -= WB_FRAME_BYTES;
 	memmove(data, data + WB_FRAME_BYTES, bytes);
-	*out = wb__serve_blob_make(WB_CONTENT_PLAN, m->digest, data, bytes);
-	if (!*out)
+	body = wb__serve_blob_make(WB_CONTENT_PLAN, m->digest, data, bytes);
+	if (!body)
 		return -ENOMEM;
-	(*out)->is_secret = true;
-	rc = wb__serve_blob_charge(s, o, *out, false, err);
+	body->is_secret = true;
+	rc = wb__serve_blob_charge(s, o, body, false, err);
 	if (rc < 0)
-		wb__serve_blob_put(*out);
+		wb__serve_blob_put(body);
+	else
+		*out = body;
 	return rc;
 }
 

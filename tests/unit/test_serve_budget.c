@@ -473,6 +473,71 @@ START_TEST(plan_above_the_budget_is_refused_and_tried_again)
 }
 END_TEST
 
+static void gets_no_plan(struct wire *w)
+{
+	union wb_msg m;
+	uint16_t type;
+
+	while ((type = hear(w, &m)) != WBP_NONE) {
+		ck_assert_int_ne(type, WBP_PLAN);
+		wb_msg_free(type, &m);
+	}
+}
+
+/* What became of the pair of evil/a under that budget of plans. */
+enum fate { PLAN_REFUSED, MESSAGE_REFUSED, PLAN_TOLD };
+
+static enum fate fate_under(unsigned bytes)
+{
+	enum fate fate = PLAN_TOLD;
+	char budget[64];
+
+	snprintf(budget, sizeof(budget), "plans=%u/%u/%u", bytes, bytes, bytes);
+	start(budget, 0);
+	must_put("evil/a");
+	join_pair(&wires[0], &wires[1], "evil/a");
+	upload(&wires[0], "evil/a");
+	run_job();
+	if (!strncmp(condition("evil/a", "Planned"), "BudgetExceeded", 14)) {
+		fate = PLAN_REFUSED;
+	} else if (wires[0].is_closed || wires[1].is_closed) {
+		fate = MESSAGE_REFUSED;
+		for (int i = 0; i < 2; i++) {
+			if (!wires[i].is_closed) {
+				gets_no_plan(&wires[i]); /* the one refused is missing */
+				continue;
+			}
+			refused(&wires[i], "of plans");
+			end_wire(&wires[i]);
+		}
+		says("evil/a", "MembersConnected", "BudgetExceeded", "budgets.plans");
+	} else {
+		for (int i = 0; i < 2; i++)
+			gets_plan_of(&wires[i]);
+	}
+	end_wire(&wires[0]);
+	end_wire(&wires[1]);
+	finish();
+	return fate;
+}
+
+/* The plan and the message that tells of it are charged one after the other. */
+START_TEST(plan_that_fits_while_its_message_does_not_is_told_to_nobody)
+{
+	enum fate fate = PLAN_REFUSED;
+	unsigned seen[3] = {0};
+
+	for (unsigned bytes = 64; bytes <= 4096; bytes += 64) {
+		enum fate now = fate_under(bytes);
+
+		ck_assert_msg(now >= fate, "less for more, at %u bytes", bytes);
+		fate = now;
+		seen[now]++;
+	}
+	ck_assert(seen[PLAN_REFUSED] && seen[MESSAGE_REFUSED] && seen[PLAN_TOLD]);
+}
+END_TEST
+
 START_TEST(silent_connections_make_room_for_those_that_speak)
 {
 	start("connections=2", 0);
@@ -723,6 +788,7 @@ int main(void)
 	tcase_add_test(tc, object_that_goes_while_its_plan_waits_or_runs_leaves_nothing);
 	tcase_add_loop_test(
 		tc, plan_above_the_budget_is_refused_and_tried_again, 0, WB_ARRAY_SIZE(plans));
+	tcase_add_test(tc, plan_that_fits_while_its_message_does_not_is_told_to_nobody);
 	tcase_add_test(tc, silent_connections_make_room_for_those_that_speak);
 	tcase_add_test(tc, messages_that_do_not_end_are_charged_and_others_notice_nothing);
 	tcase_add_test(tc, agent_whose_message_waits_for_room_is_kept_and_told_in_the_end);
