@@ -323,10 +323,26 @@ static void on_gone(void *cookie, json_t *o)
 		leave(d, i, "the object was deleted");
 }
 
+/* @ns: "" = of all. */
+static void leave_all(struct wb__objects *d, const char *ns, const char *why)
+{
+	struct item *next;
+
+	for (struct item *i = d->item; i; i = next) {
+		next = i->next;
+		if (!*ns || !strcmp(i->ns, ns))
+			leave(d, i, why);
+	}
+}
+
+void wb__objects_leave(struct wb__objects *d, const char *why)
+{
+	leave_all(d, "", why);
+}
+
 void wb__objects_revise(struct wb__objects *d, const char *ns)
 {
 	const char *release = served_by(d, ns);
-	struct item *next;
 	char why[400];
 
 	if (!release) {
@@ -334,11 +350,7 @@ void wb__objects_revise(struct wb__objects *d, const char *ns)
 		return;
 	}
 	snprintf(why, sizeof(why), "release %.317s serves namespace %s", release, ns);
-	for (struct item *i = d->item; i; i = next) {
-		next = i->next;
-		if (!strcmp(i->ns, ns))
-			leave(d, i, why);
-	}
+	leave_all(d, ns, why);
 }
 
 static void on_synced(void *cookie)

@@ -45,6 +45,9 @@ bool wb__objects_is_synced(const struct wb__objects *d);
 /** wb__objects_revise - served_by() says something else of @ns: its objects are taken, or left with
  *  nothing written any more. */
 void wb__objects_revise(struct wb__objects *d, const char *ns);
+/** wb__objects_leave - all are left: agents are let go with the sentence @why, nothing is written
+ * any more.  wb__objects_stop() is to follow. */
+void wb__objects_leave(struct wb__objects *d, const char *why);
 /** wb__objects_changed - what is so of @object ("namespace/name") may differ from its status. */
 void wb__objects_changed(struct wb__objects *d, const char *object);
 /** wb__objects_event - something worth a Kubernetes event: at its object, and at the pod that has

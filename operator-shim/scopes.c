@@ -2,6 +2,7 @@
 #include "operator-shim/scopes.h"
 
 #include "base/base.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,12 +22,19 @@
  * elsewhere (lead.h). */
 #define HELD_NS (60 * WB_NS_PER_S)
 #define RENEW_NS (5 * WB_NS_PER_S)
+/* Longer than a first answer takes; then others do not wait for that namespace any more. */
+#define UNKNOWN_NS (15 * WB_NS_PER_S)
+#define UNLISTED_NS (60 * WB_NS_PER_S)
+#define LOOK_NS WB_NS_PER_S
 
 struct scope {
 	struct wb__scopes *s;
 	char ns[WB_SPEC_NAMESPACE_MAX + 1]; /* "" = all */
 	struct wb_kube_lease *lease; /* NULL = of all */
-	char rival[320]; /* release that serves it; "" = not known */
+	char rival[WB_KUBE_LEASE_HOLDER]; /* release that serves it; "" = not known */
+	uint64_t since_ns; /* that it is ours, or that nobody knows whose it is */
+	bool is_silent; /* nor will anybody soon: its Lease can neither be read nor made */
+	bool was_ready; /* it was known once what is there */
 	struct wb__identity *identity; /* while it is served here, as the rest */
 	struct wb__statuses *statuses;
 	struct wb__objects *objects;
@@ -37,8 +45,14 @@ struct wb__scopes {
 	char release[320], address[300];
 	struct scope *scope; /* owned */
 	size_t n;
+	struct wb_timer *timer; /* NULL = of all */
 	struct wb__others *others; /* who serves what of all namespaces; NULL = of some */
 };
+
+static uint64_t now_ns(void)
+{
+	return wb_now_ns(&wb_clock_real);
+}
 
 /* ---- which one ---- */
 
@@ -90,7 +104,7 @@ static void count_idle(const struct wb__scopes *s)
 	size_t n = wb__others_count(s->others);
 
 	for (size_t i = 0; i < s->n; i++)
-		n += *s->scope[i].rival != '\0';
+		n += *s->scope[i].rival || s->scope[i].is_silent;
 	wb_metric_set(
 		wb_serve_own_metrics(s->o.parts.serve), WB_SM_IDLE_NAMESPACES, NULL, (double)n);
 }
@@ -106,6 +120,18 @@ static void say_idle(const struct wb__scopes *s, const char *ns, const char *rel
 				"namespaces of its own"));
 	else
 		WB_LOG_INFO(MOD, "namespace served", WB_S("namespace", ns));
+}
+
+static void note_silent(struct scope *c)
+{
+	c->is_silent = true;
+	count_idle(c->s);
+	WB_LOG_WRN(MOD,
+		"this operator is idle for a namespace whose Lease it can neither read nor make",
+		WB_S("namespace", c->ns), WB_S("lease", WB__SCOPE_LEASE),
+		WB_S("remedy",
+			"see that the namespace exists, and that this operator's account may get, "
+			"create and update Leases there (a Role of the chart): it tries on"));
 }
 
 /* ---- agents ---- */
@@ -224,29 +250,67 @@ static void on_held(void *cookie, uint64_t transitions)
 
 	(void)transitions; /* plans are fenced by the terms that agents have heard */
 	c->rival[0] = '\0';
+	c->is_silent = false;
+	c->since_ns = now_ns();
 	say_idle(c->s, c->ns, NULL);
 	if (serve(c) < 0)
 		c->s->o.on_lost(c->s->o.cookie, "out of memory");
 }
 
+/* Somebody else holds the Lease. */
+static void note_rival(struct scope *c)
+{
+	char holder[WB_KUBE_LEASE_HOLDER];
+
+	wb_kube_lease_holder(wb_kube_lease_record(c->lease), holder);
+	c->is_silent = false;
+	if (!strcmp(c->rival, holder))
+		return;
+	memcpy(c->rival, holder, sizeof(holder));
+	say_idle(c->s, c->ns, c->rival);
+}
+
+/* Only this namespace is left: its Lease is what others may write, and not what we live by. */
 static void on_taken(void *cookie, const char *why)
 {
 	struct scope *c = cookie;
-	char text[200];
+	const json_t *record = wb_kube_lease_record(c->lease);
+	char holder[WB_KUBE_LEASE_HOLDER], text[400];
 
-	snprintf(text, sizeof(text), "namespace %s: %.100s", c->ns, why);
-	c->s->o.on_lost(c->s->o.cookie, text);
+	WB_LOG_WRN(MOD, "namespace lost", WB_S("namespace", c->ns), WB_S("why", why));
+	c->since_ns = now_ns();
+	snprintf(text, sizeof(text), "its operator may not serve namespace %s any more: %.200s",
+		c->ns, why);
+	if (c->objects)
+		wb__objects_leave(c->objects, text);
+	unserve(c);
+	wb_kube_lease_holder(record, holder);
+	if (record && !*holder)
+		return; /* nobody's: taken again at the next look */
+	if (record && strcmp(holder, c->s->release) != 0)
+		note_rival(c);
+	else
+		note_silent(c); /* it was not renewed in time */
 }
 
 static void on_other(void *cookie, const char *holder, const char *address)
 {
-	struct scope *c = cookie;
-
+	(void)holder;
 	(void)address;
-	if (!strcmp(c->rival, holder))
-		return;
-	snprintf(c->rival, sizeof(c->rival), "%s", holder);
-	say_idle(c->s, c->ns, c->rival);
+	note_rival(cookie);
+}
+
+static void on_timer(void *cookie)
+{
+	struct wb__scopes *s = cookie;
+
+	for (size_t i = 0; i < s->n; i++) {
+		struct scope *c = &s->scope[i];
+
+		if (!c->objects && !*c->rival && !c->is_silent &&
+			now_ns() - c->since_ns >= UNKNOWN_NS)
+			note_silent(c);
+	}
 }
 
 /* Of all namespaces there is one scope. */
@@ -279,6 +343,7 @@ static int start_scope(struct scope *c)
 	struct wb_kube_lease_cb cb = {c, on_held, on_taken, on_other};
 	struct wb__others_cb ocb = {c->s, on_known, on_changed};
 
+	c->since_ns = now_ns();
 	if (*c->ns)
 		return wb_kube_lease_start(c->s->o.claims, &lo, &cb, &c->lease);
 	return wb__others_start(c->s->o.parts.kube, c->s->release, &ocb, &c->s->others);
@@ -308,6 +373,10 @@ int wb__scopes_start(const struct wb__scopes_opts *o, struct wb__scopes **out)
 	}
 	for (size_t i = 0; i < s->n && rc == 0; i++)
 		rc = start_scope(&s->scope[i]);
+	if (rc == 0 && o->n_watched)
+		rc = wb_timer_create(o->parts.loop, on_timer, s, &s->timer);
+	if (rc == 0 && s->timer)
+		wb_timer_start(s->timer, LOOK_NS, LOOK_NS);
 	return rc;
 }
 
@@ -320,21 +389,35 @@ void wb__scopes_stop(struct wb__scopes *s)
 		unserve(&s->scope[i]);
 	}
 	wb__others_stop(s->others);
+	wb_timer_destroy(s->timer);
 	wb_free(s->scope);
 	wb_free(s);
 }
 
-const char *wb__scopes_why_unready(const struct wb__scopes *s)
+static const char *why_unready(const struct scope *c)
+{
+	bool is_some = *c->ns != '\0'; /* of all there is nothing else to go on with */
+
+	if (!c->objects && !*c->rival && !c->is_silent)
+		return "it is not known yet who serves each namespace";
+	if (is_some && c->objects && now_ns() - c->since_ns >= UNLISTED_NS)
+		return NULL;
+	if (c->objects && !wb__objects_is_synced(c->objects))
+		return "WeightTransfers are not listed yet";
+	if (c->identity && !wb__identity_is_synced(c->identity))
+		return "pods are not listed yet";
+	return NULL;
+}
+
+const char *wb__scopes_why_unready(struct wb__scopes *s)
 {
 	for (size_t i = 0; s && i < s->n; i++) {
-		const struct scope *c = &s->scope[i];
+		struct scope *c = &s->scope[i];
+		const char *why = c->was_ready ? NULL : why_unready(c);
 
-		if (!c->objects && !*c->rival)
-			return "it is not known yet who serves each namespace";
-		if (c->objects && !wb__objects_is_synced(c->objects))
-			return "WeightTransfers are not listed yet";
-		if (c->identity && !wb__identity_is_synced(c->identity))
-			return "pods are not listed yet";
+		if (why)
+			return why;
+		c->was_ready = true;
 	}
 	return NULL;
 }

@@ -7,10 +7,12 @@
  * Of some, each namespace has a Lease of its own, WB__SCOPE_LEASE in that namespace, held in the
  * name of the release and not of a replica: so of two releases that watch it the first serves it,
  * and the second says so and serves its other ones until that Lease is gone or has not been renewed
- * for a minute.  Of all, other such releases are kept away by kube/claim.h before this begins, and
- * namespaces with a Lease of that name are left to who holds it, whoever came first (others.h): a
- * release for some namespaces sees nothing but those.  Whoever may write Leases in a namespace can
- * keep operators away from it, and from no other one.
+ * for a minute.  A namespace whose Lease is taken from us is left, and one whose Lease can neither
+ * be read nor made (it was deleted, or our rights in it) is idle after 15 s; both are tried on, and
+ * the other ones go on.  Of all, other such releases are kept away by kube/claim.h before this
+ * begins, and namespaces with a Lease of that name are left to who holds it, whoever came first
+ * (others.h): a release for some namespaces sees nothing but those.  Whoever may write Leases in a
+ * namespace can keep operators away from it, and from no other one.
  *
  * Threads: the loop's.  Layer: operator-shim.
  */
@@ -31,7 +33,7 @@ struct wb__scopes_opts {
 	/* A client for the reviews, or the statuses, of one scope.  0 or negative. */
 	int (*connect)(void *cookie, bool is_for_status, struct wb_kube **out);
 	const char *instance; /* of this replica, for statuses; borrowed */
-	void (*on_lost)(void *cookie, const char *why); /* a namespace that was served: end */
+	void (*on_lost)(void *cookie, const char *why); /* it cannot go on: end */
 	void *cookie;
 };
 
@@ -39,8 +41,10 @@ struct wb__scopes_opts {
 int wb__scopes_start(const struct wb__scopes_opts *o, struct wb__scopes **out);
 /** wb__scopes_stop - nothing is written any more; serve keeps what it has.  NULL is allowed. */
 void wb__scopes_stop(struct wb__scopes *s);
-/** wb__scopes_why_unready - NULL when what is served is known, else why not.  Static text. */
-const char *wb__scopes_why_unready(const struct wb__scopes *s);
+/** wb__scopes_why_unready - NULL when what is served is known, else why not.  Static text.  One of
+ *  some namespaces keeps us unready once, at first, and not for long: who may write in it could
+ * else take us from all others. */
+const char *wb__scopes_why_unready(struct wb__scopes *s);
 
 /* As of objects.h and identity.h, for the scope that it is about; NULL is allowed. */
 /** wb__scopes_changed - see wb__objects_changed(). */

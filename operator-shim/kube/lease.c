@@ -11,6 +11,7 @@
 #include "operator-shim/kube/watch.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MOD "kube"
@@ -61,6 +62,17 @@ static const char *text(const json_t *o, const char *key)
 	const char *s = json_string_value(json_object_get(o, key));
 
 	return s ? s : "";
+}
+
+void wb_kube_lease_holder(const json_t *lease, char out[WB_KUBE_LEASE_HOLDER])
+{
+	const char *holder = text(spec_of(lease), "holderIdentity");
+	size_t n = strlen(holder);
+	bool is_name = n < WB_KUBE_LEASE_HOLDER;
+
+	for (size_t i = 0; is_name && i < n; i++)
+		is_name = holder[i] > ' ' && holder[i] <= '~';
+	snprintf(out, WB_KUBE_LEASE_HOLDER, "%s", is_name ? holder : "?");
 }
 
 static uint64_t transitions(const json_t *record)

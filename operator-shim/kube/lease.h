@@ -37,6 +37,11 @@ enum wb_kube_lease_step {
 enum wb_kube_lease_step wb_kube_lease_judge(
 	const struct wb_kube_lease_view *v, const char *me, bool leading, uint64_t renew_ns);
 
+#define WB_KUBE_LEASE_HOLDER 320 /* bytes */
+/** wb_kube_lease_holder - who holds that Lease, to be shown and compared; "" = nobody.  Others
+ * write there what they like: what does not fit, or is no printable ASCII, is "?". */
+void wb_kube_lease_holder(const json_t *lease, char out[WB_KUBE_LEASE_HOLDER]);
+
 struct wb_kube_lease; /* opaque */
 
 struct wb_kube_lease_opts {

@@ -73,7 +73,9 @@ const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {
 	[WB_SM_LEADER] =
 		GAUGE("wb_leader", "1 when this replica leads (0 without a cluster).", NULL),
 	[WB_SM_IDLE_NAMESPACES] = GAUGE("wb_idle_namespaces",
-		"Namespaces that this operator watches and another release serves.", NULL),
+		"Namespaces that this operator watches and does not serve: another release does, "
+		"or their Lease cannot be had.",
+		NULL),
 	[WB_SM_KUBE_WRITES] = COUNTER("wb_kube_writes_total", "Writes to the API server.", "what"),
 	[WB_SM_EVENTS_LEFT_OUT] = COUNTER("wb_events_left_out_total",
 		"Kubernetes events that were not written: above the budget of their namespace, or "

@@ -32,6 +32,7 @@ class Api:
         self.history = []  # (version, kind, what happened, object)
         self.asked = []  # accounts that were asked about
         self.writers = []  # which operator wrote which object's status
+        self.missing = set()  # namespaces without Leases, and in which none can be made: deleted ones
 
     def store(self, kind, key, body):
         all_ = getattr(self, kind)
@@ -59,6 +60,23 @@ class Api:
             self.store("objects", (ns, "t"), {
                 "apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer", "metadata": {"generation": 1},
                 "spec": {"trainer": {"workers": 1}, "rollout": {"workersPerEngine": 1}}})
+
+    def edit_objects(self, *namespaces):
+        """Who serves such an object says so in its status."""
+        with self.lock:
+            self.writers.clear()
+            for ns in namespaces:
+                o = json.loads(json.dumps(self.objects[ns, "t"]))
+                o["metadata"]["generation"] += 1
+                o["spec"]["suspend"] = not o["spec"].get("suspend", False)
+                self.store("objects", (ns, "t"), o)
+
+    def take(self, ns, seconds, holder="x"):
+        """Whoever may write Leases in a namespace puts another name on the one there."""
+        with self.lock:
+            lease = json.loads(json.dumps(self.leases[ns, "weightbridge-serves"]))
+            lease["spec"].update(holderIdentity=holder, leaseDurationSeconds=seconds)
+            self.store("leases", (ns, "weightbridge-serves"), lease)
 
     def forge(self, ns, name, account=None, holder="x", label=True, more=0):
         """A Lease as a tenant may write it, with so many bytes more."""
@@ -109,6 +127,8 @@ class Api:
     def one(self, rq, conn, parts):
         key = (parts[1], parts[3] if len(parts) > 3 else json.loads(rq.body)["metadata"]["name"])
         with self.lock:
+            if key[0] in self.missing:
+                return conn.status(404, "NotFound", f'namespaces "{key[0]}" not found')
             old = self.leases.get(key)
             if rq.method == "GET":
                 return conn.reply(200, old) if old else conn.status(404, "NotFound")
@@ -155,6 +175,8 @@ class Operator:
         if not os.path.exists(key):
             with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
                 f.write(secrets.token_hex(32))
+        if os.path.exists(ports):
+            os.unlink(ports)  # of one of that name before
         with open(self.log, "w") as f:
             self.p = subprocess.Popen(
                 [BIN, "--kubeconfig", config, "--psk-file", key, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
@@ -261,13 +283,7 @@ def a_namespace_with_a_release_of_its_own_is_left_to_it(d, config, api):
     assert all_.has("wb_idle_namespaces", 1) and some.has("wb_idle_namespaces", 0) and some.leads() and all_.leads()
     text = all_.text()
     assert "this operator is idle for a namespace that another release serves" in text and "ops/some" in text, text
-    with api.lock:
-        api.writers.clear()
-        for ns in ("ours", "theirs"):  # edited: who serves it says so in its status
-            o = json.loads(json.dumps(api.objects[ns, "t"]))
-            o["metadata"]["generation"] = 2
-            o["spec"]["suspend"] = True
-            api.store("objects", (ns, "t"), o)
+    api.edit_objects("ours", "theirs")
     until(lambda: {("ours", "all"), ("theirs", "some")} <= set(api.writers), "both answer")
     assert set(api.writers) == {("ours", "all"), ("theirs", "some")}, api.writers
     # Begun anew beside it, and when the namespace is free again.
@@ -281,6 +297,57 @@ def a_namespace_with_a_release_of_its_own_is_left_to_it(d, config, api):
     assert again.stop() == 0
 
 
+def a_namespace_that_is_taken_away_costs_no_other(d, config, api):
+    for ns in ("team-a", "team-b"):
+        api.put_object(ns)
+    o = Operator(d, config, "t", "t", "team-a", "team-b")
+    until(lambda: o.has("wb_objects", 2) and o.page("/readyz")[0] == 200, "both are served")
+    api.take("team-b", 3000)
+    until(lambda: o.has("wb_idle_namespaces", 1), "it is idle for that one")
+    assert o.page("/readyz")[0] == 200 and o.leads() and o.has("wb_objects", 1)
+    text = o.text()
+    assert 'another release serves namespace=team-b release=x' in text.replace('"', ""), text
+    api.edit_objects("team-b", "team-a")
+    until(lambda: api.writers, "it goes on")
+    assert set(api.writers) == {("team-a", "t")}, api.writers
+    # However long what he writes is, it is said once.
+    api.take("team-b", 3000, 200 * "\u00e9")
+    until(lambda: "release=?" in o.text().replace('"', ""), "another holder")
+    # Whose time is over has it no more.
+    api.take("team-b", 1)
+    until(lambda: o.has("wb_objects", 2) and o.has("wb_idle_namespaces", 0), "it serves both again")
+    api.edit_objects("team-b")
+    until(lambda: api.writers, "and says so there")
+    assert o.stop() == 0
+
+
+def a_namespace_that_is_deleted_costs_no_other(d, config, api):
+    for ns in ("team-a", "team-b"):
+        api.put_object(ns)
+    o = Operator(d, config, "g", "g", "team-a", "team-b")
+    until(lambda: o.has("wb_objects", 2) and o.page("/readyz")[0] == 200, "both are served")
+    with api.lock:
+        api.missing.add("team-b")
+    api.drop("objects", ("team-b", "t"))
+    api.drop("leases", ("team-b", "weightbridge-serves"))
+    # One that begins now is ready all the same, and serves its other namespace.
+    api.put_object("team-c")
+    late = Operator(d, config, "h", "h", "team-b", "team-c")
+    until(lambda: late.has("wb_idle_namespaces", 1) and late.page("/readyz")[0] == 200, "the late one is ready")
+    assert late.has("wb_objects", 1) and "whose Lease it can neither read nor make" in late.text()
+    until(lambda: o.has("wb_idle_namespaces", 1), "the first is idle for the one that is missing", 90)
+    assert o.page("/readyz")[0] == 200 and o.leads() and o.has("wb_objects", 1)
+    api.edit_objects("team-a", "team-c")
+    until(lambda: {("team-a", "g"), ("team-c", "h")} <= set(api.writers), "both go on")
+    # It is there again: one of the two has it.
+    with api.lock:
+        api.missing.clear()
+    api.put_object("team-b")
+    until(lambda: o.has("wb_objects", 2) or late.has("wb_objects", 2), "it is served again")
+    for x in (late, o):
+        assert x.stop() == 0
+
+
 def without_the_right_to_look_it_serves_and_says_so(d, config, api):
     api.put_object("ours")
     o = Operator(d, config, "f0", "f")
@@ -290,13 +357,18 @@ def without_the_right_to_look_it_serves_and_says_so(d, config, api):
 
 
 def main():
+    only = sys.argv[1:]
     with tempfile.TemporaryDirectory() as d:
         cert = kubefake.make_certificate(d, "api", "IP:127.0.0.1")
         for n, case in enumerate((second_stays_idle_and_serves_when_the_first_is_gone,
                                   of_two_that_start_at_once_one_serves, what_tenants_forge_keeps_nobody_idle,
                                   what_tenants_write_at_length_keeps_nobody_from_leading,
                                   a_namespace_with_a_release_of_its_own_is_left_to_it,
+                                  a_namespace_that_is_taken_away_costs_no_other,
+                                  a_namespace_that_is_deleted_costs_no_other,
                                   without_the_right_to_look_it_serves_and_says_so)):
+            if only and case.__name__ not in only:
+                continue
             api = Api(forbid_list=case is without_the_right_to_look_it_serves_and_says_so)
             server = kubefake.Server(cert, api)
             config = kubefake.kubeconfig(os.path.join(d, f"config{n}"), f"https://127.0.0.1:{server.port}", cert[0])

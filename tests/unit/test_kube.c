@@ -357,6 +357,31 @@ START_TEST(lease_is_taken_renewed_or_lost)
 }
 END_TEST
 
+/* Whoever may write the Lease names whom he likes. */
+START_TEST(holder_that_is_no_name_is_not_shown)
+{
+	static const struct {
+		const char *holder, *shown;
+	} cases[] = {
+		{"ops/some", "ops/some"}, {"", ""}, {"a b", "?"}, {"\u00e9", "?"}, {"a\nb", "?"}};
+	char long_one[WB_KUBE_LEASE_HOLDER + 1], shown[WB_KUBE_LEASE_HOLDER];
+
+	memset(long_one, 'x', sizeof(long_one));
+	long_one[WB_KUBE_LEASE_HOLDER] = '\0';
+	for (size_t i = 0; i <= WB_ARRAY_SIZE(cases); i++) {
+		bool is_long = i == WB_ARRAY_SIZE(cases);
+		json_t *lease = json_pack("{s:{s:s}}", "spec", "holderIdentity",
+			is_long ? long_one : cases[i].holder);
+
+		wb_kube_lease_holder(lease, shown);
+		ck_assert_str_eq(shown, is_long ? "?" : cases[i].shown);
+		json_decref(lease);
+	}
+	wb_kube_lease_holder(NULL, shown);
+	ck_assert_str_eq(shown, "");
+}
+END_TEST
+
 static const struct {
 	struct wb_kube_claim_view v;
 	enum wb_kube_claim_step want;
@@ -638,6 +663,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, short_memory_leaves_nothing);
 	tcase_add_test(tc, outside_of_a_pod_is_said);
 	tcase_add_loop_test(tc, lease_is_taken_renewed_or_lost, 0, (int)WB_ARRAY_SIZE(leases));
+	tcase_add_test(tc, holder_that_is_no_name_is_not_shown);
 	tcase_add_loop_test(tc, one_release_serves_and_others_wait, 0, (int)WB_ARRAY_SIZE(claims));
 	tcase_add_loop_test(
 		tc, token_is_judged_by_the_review_alone, 0, (int)WB_ARRAY_SIZE(reviews));
