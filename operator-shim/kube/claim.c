@@ -99,6 +99,7 @@ static void again(struct wb_kube_claim *c)
 	wb_timer_start(c->timer, WB_NS_PER_S, 0);
 }
 
+/* A POST has to have a body: NULL is one that could not be made. */
 static int send(struct wb_kube_claim *c, const char *method, const char *path, json_t *body_take,
 	wb_kube_fn done)
 {
@@ -109,7 +110,8 @@ static int send(struct wb_kube_claim *c, const char *method, const char *path, j
 		.body_max = WB_KUBE_PAGE_MAX,
 		.done = done,
 		.cookie = c};
-	int rc = wb_kube_send(c->k, &call, &c->rq);
+	int rc = body_take || strcmp(method, "POST") != 0 ? wb_kube_send(c->k, &call, &c->rq)
+							  : -ENOMEM;
 
 	json_decref(body_take);
 	return rc;
@@ -136,14 +138,33 @@ static bool has_failed(struct wb_kube_claim *c, const struct wb_kube_reply *r)
 
 static void prove_next(struct wb_kube_claim *c);
 
+/* Whatever a forged Lease names, it keeps us from asking about the next one a few times at most. */
+static void unanswered(struct wb_kube_claim *c)
+{
+	uint64_t now = now_ns();
+
+	wb_kube_rivals_failed(c->asked, now);
+	if (c->asked->asked_ns == now)
+		prove_next(c);
+	else
+		again(c);
+}
+
 static void on_access(void *cookie, const struct wb_kube_reply *r)
 {
 	struct wb_kube_claim *c = cookie;
 
+	if (r->err.code && r->status != 403) {
+		c->rq = NULL;
+		WB_LOG_WRN(MOD, "not known whether another release serves all namespaces",
+			WB_S("namespace", c->asked->ns), WB_S("lease", c->asked->name),
+			WB_S("account", c->asked->account), WB_S("why", r->err.msg));
+		unanswered(c);
+		return;
+	}
 	if (has_failed(c, r))
 		return;
-	c->asked->asked_ns = now_ns();
-	c->asked->is_proved = wb_kube_is_allowed(r->body);
+	wb_kube_rivals_answered(c->asked, wb_kube_is_allowed(r->body), now_ns());
 	prove_next(c);
 }
 
@@ -156,7 +177,7 @@ static void prove_next(struct wb_kube_claim *c)
 		act(c);
 	else if (send(c, "POST", WB_KUBE_ACCESS, wb_kube_server_body(x->ns, x->account),
 			 on_access) < 0)
-		again(c);
+		unanswered(c);
 }
 
 static void list(struct wb_kube_claim *c, const char *more);

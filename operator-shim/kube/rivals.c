@@ -58,15 +58,35 @@ static int find_or_add(
 	return 0;
 }
 
+static bool is_plain(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+/* As a service account may be called: other names no question can be asked about. */
+static bool is_account(const char *name)
+{
+	size_t n = strlen(name);
+
+	if (!n || n >= sizeof(((struct wb_kube_rival *)0)->account) || !is_plain(name[0]) ||
+		!is_plain(name[n - 1]))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!is_plain(name[i]) && name[i] != '-' && name[i] != '.')
+			return false;
+	return true;
+}
+
 static void see(struct wb_kube_rival *x, const json_t *lease, uint64_t now_ns)
 {
 	const json_t *notes = json_object_get(json_object_get(lease, "metadata"), "annotations");
 	const char *account = json_string_value(json_object_get(notes, WB_KUBE_LEASE_ACCOUNT));
 	const char *version = wb_kube_meta(lease, "resourceVersion");
 
-	account = account ? account : "";
+	account = account && is_account(account) ? account : "";
 	if (strcmp(x->account, account) != 0) {
 		x->asked_ns = 0;
+		x->n_failed = 0;
 		x->is_proved = false;
 	}
 	if (!x->seen_ns || strcmp(x->version, version) != 0)
@@ -126,6 +146,21 @@ struct wb_kube_rival *wb_kube_rivals_unproved(struct wb_kube_rivals *r, uint64_t
 			return x;
 	}
 	return NULL;
+}
+
+void wb_kube_rivals_answered(struct wb_kube_rival *x, bool is_allowed, uint64_t now_ns)
+{
+	x->asked_ns = now_ns;
+	x->n_failed = 0;
+	x->is_proved = is_allowed;
+}
+
+void wb_kube_rivals_failed(struct wb_kube_rival *x, uint64_t now_ns)
+{
+	if (++x->n_failed < WB_KUBE_RIVALS_TRIES)
+		return;
+	x->asked_ns = now_ns;
+	x->n_failed = 0;
 }
 
 const struct wb_kube_rival *wb_kube_rivals_live(

@@ -20,13 +20,15 @@
 #include <stdint.h>
 
 #define WB_KUBE_RIVALS_OF_NAMESPACE 8
+#define WB_KUBE_RIVALS_TRIES 3
 
 struct wb_kube_rival {
-	char ns[64], name[254], account[254]; /* "" = it names none */
+	char ns[64], name[254], account[254]; /* "" = it names none, or what is none */
 	char uid[64], born[32]; /* metadata.creationTimestamp */
 	char version[64];
 	uint64_t seen_ns; /* when it became what it is */
 	uint64_t asked_ns; /* when its account was last asked about; 0 = never */
+	unsigned n_failed; /* questions without an answer, one after the other */
 	bool is_proved, is_listed;
 };
 
@@ -51,6 +53,12 @@ void wb_kube_rivals_end(struct wb_kube_rivals *r);
 /** wb_kube_rivals_unproved - one that is alive and whose account has not been asked about for a
  *  minute; NULL = none.  It stays until the next list. */
 struct wb_kube_rival *wb_kube_rivals_unproved(struct wb_kube_rivals *r, uint64_t now_ns);
+/** wb_kube_rivals_answered - what was asked about @x. */
+void wb_kube_rivals_answered(struct wb_kube_rival *x, bool is_allowed, uint64_t now_ns);
+/** wb_kube_rivals_failed - there was no answer.  It is asked about again, WB_KUBE_RIVALS_TRIES
+ * times in all (an honest one must not be missed for one lost answer); then it counts as asked, and
+ * for what it was before: at first for nothing. */
+void wb_kube_rivals_failed(struct wb_kube_rival *x, uint64_t now_ns);
 /** wb_kube_rivals_live - one that is proved and alive; NULL = there is none.  @n_out: how many. */
 const struct wb_kube_rival *wb_kube_rivals_live(
 	const struct wb_kube_rivals *r, uint64_t now_ns, unsigned *n_out);

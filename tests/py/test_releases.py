@@ -32,6 +32,7 @@ class Api:
         self.history = []  # (version, kind, what happened, object)
         self.asked = []  # accounts that were asked about
         self.writers = []  # which operator wrote which object's status
+        self.fail_reviews = lambda user: False
         self.missing = set()  # namespaces without Leases, and in which none can be made: deleted ones
 
     def store(self, kind, key, body):
@@ -143,6 +144,8 @@ class Api:
             return conn.reply(201, {"status": {"userInfo": {"username": "system:serviceaccount:ops:operator"}}})
         spec = json.loads(rq.body)["spec"]
         self.asked.append(spec["user"])
+        if self.fail_reviews(spec["user"]):
+            return conn.status(500, "InternalError")
         conn.reply(201, {"status": {"allowed": spec["user"] == "system:serviceaccount:ops:operator"}})
 
     def __call__(self, rq, conn):
@@ -263,6 +266,23 @@ def what_tenants_forge_keeps_nobody_idle(d, config, api):
         assert x.stop() == 0
 
 
+def an_account_that_cannot_be_asked_about_keeps_nobody_idle(d, config, api):
+    """No account is called so, or the API server cannot say; one that does have an answer is not missed for a lost one."""
+    api.forge("a-tenant", "two-bytes", 127 * "\u00e9")
+    api.forge("a-tenant", "long", 300 * "x")
+    api.forge("b-tenant", "broken", "broken")
+    api.fail_reviews = lambda user: user.endswith(":broken") or api.asked.count(user) == 1
+    o = Operator(d, config, "o0", "o")
+    until(o.leads, "it serves")
+    assert set(api.asked) == {"system:serviceaccount:b-tenant:broken"} and len(api.asked) == 3, api.asked
+    api.asked.clear()
+    second = Operator(d, config, "p0", "p")
+    until(second.is_idle, "the second says that it is idle")
+    assert not second.leads() and "system:serviceaccount:ops:operator" in api.asked
+    for x in (second, o):
+        assert x.stop() == 0
+
+
 def what_tenants_write_at_length_keeps_nobody_from_leading(d, config, api):
     """A page of it is longer than an operator takes: it asks for shorter ones."""
     for i in range(60):
@@ -362,6 +382,7 @@ def main():
         cert = kubefake.make_certificate(d, "api", "IP:127.0.0.1")
         for n, case in enumerate((second_stays_idle_and_serves_when_the_first_is_gone,
                                   of_two_that_start_at_once_one_serves, what_tenants_forge_keeps_nobody_idle,
+                                  an_account_that_cannot_be_asked_about_keeps_nobody_idle,
                                   what_tenants_write_at_length_keeps_nobody_from_leading,
                                   a_namespace_with_a_release_of_its_own_is_left_to_it,
                                   a_namespace_that_is_taken_away_costs_no_other,

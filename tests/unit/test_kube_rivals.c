@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose claim to serve all namespaces counts: what lists of Leases say, and who is asked about. */
+#include "base/base.h"
 #include "base/clock.h"
 #include "operator-shim/kube/rivals.h"
 #include "operator-shim/kube/token.h"
@@ -44,8 +45,7 @@ static unsigned prove(bool is_proved, uint64_t now)
 
 	wb_kube_rivals_end(&rivals);
 	for (; (x = wb_kube_rivals_unproved(&rivals, now)); n++) {
-		x->asked_ns = now;
-		x->is_proved = is_proved;
+		wb_kube_rivals_answered(x, is_proved, now);
 	}
 	return n;
 }
@@ -84,6 +84,61 @@ START_TEST(claim_without_an_account_counts_for_nothing)
 	add("tenant", "plain", NULL, "1", S);
 	ck_assert_uint_eq(prove(true, S), 0);
 	ck_assert_str_eq(live(S), "");
+}
+END_TEST
+
+/* A question about it could not be asked, or would be refused each time. */
+START_TEST(claim_of_what_is_no_account_is_not_asked_about)
+{
+	char two_bytes[255], long_one[255], longest[254];
+	const char *const bad[] = {two_bytes, long_one, "", "Upper", "under_score", "-a", "a.",
+		"a b", "a:b", "\xc3\xa9"};
+
+	for (size_t i = 0; i < 127; i++)
+		memcpy(two_bytes + 2 * i, "\xc3\xa9", 2);
+	two_bytes[254] = '\0';
+	memset(long_one, 'x', sizeof(long_one));
+	long_one[254] = '\0';
+	memset(longest, 'x', sizeof(longest));
+	longest[253] = '\0';
+	for (size_t i = 0; i < WB_ARRAY_SIZE(bad); i++) {
+		begin();
+		add("tenant", "forged", bad[i], "1", S);
+		ck_assert_msg(prove(true, S) == 0, "case %zu", i);
+		ck_assert_str_eq(live(S), "");
+	}
+	begin();
+	add("ops", "x", longest, "1", S);
+	add("ops", "y", "a-1.b", "1", S);
+	ck_assert_uint_eq(prove(true, S), 2);
+}
+END_TEST
+
+/* Neither is an honest one missed for one lost answer, nor does one without an answer hold up all.
+ */
+START_TEST(claim_without_an_answer_is_asked_about_a_few_times)
+{
+	begin();
+	add("ops", "x", "operator", "1", S);
+	wb_kube_rivals_end(&rivals);
+	for (int i = 0; i < WB_KUBE_RIVALS_TRIES; i++) {
+		struct wb_kube_rival *x = wb_kube_rivals_unproved(&rivals, S);
+
+		ck_assert_ptr_nonnull(x);
+		wb_kube_rivals_failed(x, S);
+	}
+	ck_assert_ptr_null(wb_kube_rivals_unproved(&rivals, S));
+	ck_assert_str_eq(live(S), "");
+	begin();
+	add("ops", "x", "operator", "2", 61 * S); /* and again a minute later */
+	ck_assert_uint_eq(prove(true, 61 * S), 1);
+	ck_assert_str_eq(live(61 * S), "x");
+	begin();
+	add("ops", "x", "operator", "3", 121 * S);
+	wb_kube_rivals_end(&rivals);
+	for (int i = 0; i < WB_KUBE_RIVALS_TRIES; i++)
+		wb_kube_rivals_failed(wb_kube_rivals_unproved(&rivals, 121 * S), 121 * S);
+	ck_assert_str_eq(live(121 * S), "x"); /* for what it was known to be */
 }
 END_TEST
 
@@ -198,6 +253,8 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(tc, NULL, teardown);
 	tcase_add_test(tc, claim_counts_when_its_account_is_allowed);
 	tcase_add_test(tc, claim_without_an_account_counts_for_nothing);
+	tcase_add_test(tc, claim_of_what_is_no_account_is_not_asked_about);
+	tcase_add_test(tc, claim_without_an_answer_is_asked_about_a_few_times);
 	tcase_add_test(tc, another_account_in_the_same_lease_is_proved_anew);
 	tcase_add_test(tc, proof_is_asked_for_again_after_a_minute);
 	tcase_add_test(tc, lease_that_does_not_change_for_a_minute_is_dead);
