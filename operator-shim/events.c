@@ -55,17 +55,20 @@ static void on_written(void *cookie, const struct wb_kube_reply *r)
 	struct slot *slot = cookie;
 	struct wb__events *e = slot->e;
 	bool is_gone = r->status == 404 && !slot->is_new; /* they are kept for an hour */
+	bool is_there = r->status == 409 && slot->is_new;
+	bool has_failed = r->err.code && !is_gone && !is_there;
 
-	wb_metric_add(e->metrics, WB_SM_KUBE_WRITES,
-		WB_LABELS(r->err.code && !is_gone ? "event failed" : "event"), 1);
-	if (r->err.code && !is_gone) {
+	wb_metric_add(
+		e->metrics, WB_SM_KUBE_WRITES, WB_LABELS(has_failed ? "event failed" : "event"), 1);
+	if (has_failed) {
 		wb_metric_add(e->metrics, WB_SM_EVENTS_LEFT_OUT, WB_LABELS("failed"), 1);
 		WB_LOG_WRN(MOD, "event not written", WB_S("why", r->err.msg));
 	}
 	wb_kube_series_wrote(e->series, now_ns(), slot->id,
-		is_gone       ? WB_KUBE_VANISHED
-		: r->err.code ? WB_KUBE_NOT_WRITTEN
-			      : WB_KUBE_WRITTEN);
+		is_gone      ? WB_KUBE_VANISHED
+		: is_there   ? WB_KUBE_IS_THERE
+		: has_failed ? WB_KUBE_NOT_WRITTEN
+			     : WB_KUBE_WRITTEN);
 	slot->id = 0;
 	wake(e, now_ns());
 }

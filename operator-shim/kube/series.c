@@ -351,6 +351,11 @@ void wb_kube_series_wrote(
 		begin(e, now_ns, e->last_wall_ns, wb_mix64(e->id ^ now_ns));
 		return;
 	}
+	if (how == WB_KUBE_IS_THERE) { /* nobody else makes names like ours */
+		e->is_posted = true;
+		e->next_ns = now_ns;
+		return;
+	}
 	e->told = e->sending;
 	e->is_posted |= how == WB_KUBE_WRITTEN;
 	e->gap_ns = e->gap_ns ? WB_MIN(2 * e->gap_ns, GAP_MAX_NS) : GAP_MIN_NS;

@@ -46,7 +46,12 @@ struct wb_kube_series_write {
 	uint64_t count, first_wall_ns, last_wall_ns;
 };
 
-enum wb_kube_written { WB_KUBE_WRITTEN, WB_KUBE_VANISHED, WB_KUBE_NOT_WRITTEN };
+enum wb_kube_written {
+	WB_KUBE_WRITTEN,
+	WB_KUBE_VANISHED, /* PATCH of an Event that has expired */
+	WB_KUBE_IS_THERE, /* POST of one that is there: the answer to an earlier POST was lost */
+	WB_KUBE_NOT_WRITTEN,
+};
 
 /** wb_kube_series_create - NULL = no memory.  Release with wb_kube_series_destroy(). */
 struct wb_kube_series *wb_kube_series_create(void);
@@ -60,6 +65,7 @@ int wb_kube_series_add(struct wb_kube_series *s, uint64_t now_ns, uint64_t wall_
 bool wb_kube_series_next(
 	struct wb_kube_series *s, uint64_t now_ns, struct wb_kube_series_write *out);
 /** wb_kube_series_wrote - how it went.  WB_KUBE_VANISHED: the Event has expired, another is made.
+ *  WB_KUBE_IS_THERE: it is brought up to date, at once.
  *  WB_KUBE_NOT_WRITTEN: what had to be said is lost; the next occurrence is said again. */
 void wb_kube_series_wrote(
 	struct wb_kube_series *s, uint64_t now_ns, uint64_t id, enum wb_kube_written how);

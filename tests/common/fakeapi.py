@@ -36,6 +36,7 @@ class FakeApi:
         self.writes, self.lease = [], None
         self.write_s = 0.0  # what a write takes
         self.refuse = lambda method, path, body: None  # (code, message), or None
+        self.lose = lambda method, path: False  # it is done, and the answer is lost on its way
         self.server = Server(self.cert, self.answer)
         self.config = kubeconfig(os.path.join(folder, "config"), f"https://127.0.0.1:{self.server.port}", self.cert[0])
 
@@ -147,6 +148,8 @@ class FakeApi:
                        "metadata": {**old["metadata"], "resourceVersion": self.next_version()}}
             elif rq.method == "POST":
                 key = (parts[-1], ns, body["metadata"]["name"])
+                if key in self.objects:
+                    return conn.status(409, "AlreadyExists")
                 new = {**body, "metadata": {**body["metadata"], "resourceVersion": self.next_version()}}
             else:
                 key = (parts[-2], ns, parts[-1])
@@ -154,6 +157,8 @@ class FakeApi:
                 new = {**old, **body, "metadata": {**old["metadata"], "name": parts[-1], "namespace": ns,
                                                    "resourceVersion": self.next_version()}}
             self.keep(key, new, "MODIFIED")
+        if self.lose(rq.method, path):
+            return conn.status(504, "Timeout")
         return conn.reply(200, new)
 
     def answer_lease(self, rq, conn, body):

@@ -166,6 +166,18 @@ def older_resource(api):
     api.refuse = lambda method, path, body: None
 
 
+def event_whose_answer_was_lost(api, op):
+    """It was written all the same: it goes on being counted."""
+    lost = []
+    api.lose = lambda method, path: method == "POST" and path.endswith("/n/events") and not lost and not lost.append(path)
+    for i in range(2):
+        api.put("weighttransfers", transfer("n", "lost", wrong=i))
+        until("lost once", lambda: lost)
+        until("counted", lambda i=i: [e[2:4] for e in api.events("n") if e[1] == "lost"] == [("SpecRefused", 1 + i)])
+    assert op.metric("wb_events_left_out_total") == 1
+    api.lose = lambda method, path: False
+
+
 def main():
     with tempfile.TemporaryDirectory() as d:
         with FakeApi(d) as api:
@@ -177,6 +189,7 @@ def main():
                 left = api.status("n", "t")
                 pod_that_is_the_cause(api, op)
                 pod_without_a_node(api)
+                event_whose_answer_was_lost(api, op)
         with FakeApi(d) as api:
             stored(api, "old", 1000)
             stored(api, "recent", 5)

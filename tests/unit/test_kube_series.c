@@ -397,6 +397,22 @@ START_TEST(event_that_is_refused_waits_until_it_happens_again)
 }
 END_TEST
 
+START_TEST(event_whose_first_answer_was_lost_is_brought_up_to_date)
+{
+	add("A", "", "1");
+	ck_assert_str_eq(write_how(WB_KUBE_NOT_WRITTEN), "POST t A  1 1");
+	add("A", "", "2");
+	now += 5 * S;
+	ck_assert_str_eq(write_how(WB_KUBE_IS_THERE), "POST t A  2 2");
+	ck_assert_uint_le(wb_kube_series_due(s, now), now);
+	ck_assert_str_eq(written(), "PATCH t A  2 2");
+	ck_assert_str_eq(written(), "");
+	add("A", "", "3");
+	now += 10 * S;
+	ck_assert_str_eq(written(), "PATCH t A  3 3");
+}
+END_TEST
+
 START_TEST(name_of_an_event_is_a_name_wherever_it_is_cut)
 {
 	struct wb_kube_series_write w;
@@ -468,6 +484,7 @@ static Suite *suite(void)
 	tcase_add_loop_test(tc, after_quiet_it_is_news_again, 0, (int)WB_ARRAY_SIZE(quiet));
 	tcase_add_test(tc, event_that_has_expired_is_made_anew);
 	tcase_add_test(tc, event_that_is_refused_waits_until_it_happens_again);
+	tcase_add_test(tc, event_whose_first_answer_was_lost_is_brought_up_to_date);
 	tcase_add_test(tc, name_of_an_event_is_a_name_wherever_it_is_cut);
 	tcase_add_test(tc, what_was_said_long_ago_takes_no_memory);
 	tcase_add_test(tc, occurrence_without_memory_is_an_error_and_nothing_else);
