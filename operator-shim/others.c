@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "net/loop.h"
@@ -14,8 +15,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MOD "cluster"
 #define DEAD_NS (60 * WB_NS_PER_S)
 #define LOOK_NS WB_NS_PER_S
+#define WAIT_NS (30 * WB_NS_PER_S) /* for a list that fails; then all are served */
 
 /* A namespace with such a Lease. */
 struct space {
@@ -34,6 +37,7 @@ struct wb__others {
 	struct space *space; /* list, owned */
 	struct wb_names by_ns;
 	size_t n_theirs;
+	uint64_t began_ns;
 	bool is_known;
 };
 
@@ -116,14 +120,28 @@ static void on_synced(void *cookie)
 	know(cookie);
 }
 
+/* One failure says nothing yet, and who serves too early writes into objects of another. */
+static void give_up(struct wb__others *t)
+{
+	const struct wb_kube_watch_stats *st = wb_kube_watch_get_stats(t->watch);
+
+	if (t->is_known || !st->failures ||
+		(st->last_status != 403 && wb_now_ns(&wb_clock_real) - t->began_ns < WAIT_NS))
+		return;
+	WB_LOG_WRN(MOD,
+		"Leases cannot be listed: namespaces that another release serves are not known, "
+		"and not left to it",
+		WB_S("lease", WB__SCOPE_LEASE), WB_S("why", st->last_failure));
+	know(t);
+}
+
 static void on_timer(void *cookie)
 {
 	struct wb__others *t = cookie;
 
 	for (struct space *s = t->space; s; s = s->next)
 		judge(t, s, false);
-	if (wb_kube_watch_get_stats(t->watch)->failures)
-		know(t);
+	give_up(t);
 }
 
 /* ---- life ---- */
@@ -139,6 +157,7 @@ int wb__others_start(struct wb_kube *kube, const char *release, const struct wb_
 	if (!t)
 		return -ENOMEM;
 	t->cb = *cb;
+	t->began_ns = wb_now_ns(&wb_clock_real);
 	snprintf(t->release, sizeof(t->release), "%s", release);
 	if (wb_timer_create(wb_kube_loop(kube), on_timer, t, &t->timer) < 0 ||
 		wb_kube_watch_start(kube, &o, &wcb, &t->watch) < 0) {

@@ -17,8 +17,9 @@ struct wb__others; /* opaque */
 
 struct wb__others_cb {
 	void *cookie;
-	/* What follows is known; also when it cannot be: then nobody else is taken to serve.
-	 * Comes once. */
+	/* What follows is known.  Also when it may not be (403: the role of an older chart), or
+	 * could not be for half a minute: then nobody else is taken to serve until it is, and the
+	 * log says so.  Comes once. */
 	void (*on_known)(void *cookie);
 	/* Another release serves @ns now, or (@release NULL) none does any more.  Both borrowed. */
 	void (*on_changed)(void *cookie, const char *ns, const char *release);

@@ -146,12 +146,13 @@ static void on_timer(void *cookie)
 }
 
 /* Wait, then list again; or go on from the version that the caller has kept. */
-static void retry(struct wb_kube_watch *w, const char *why, uint64_t retry_after_ns)
+static void retry(struct wb_kube_watch *w, const char *why, long status, uint64_t retry_after_ns)
 {
 	uint64_t wait = wb_kube_backoff_next(
 		&w->backoff, wb_now_ns(&wb_clock_real), wb_kube_random(), retry_after_ns);
 
 	w->stats.failures++;
+	w->stats.last_status = status;
 	snprintf(w->stats.last_failure, sizeof(w->stats.last_failure), "%.255s", why);
 	WB_LOG_WRN(MOD, "watch interrupted", WB_S("path", w->path), WB_S("why", why),
 		WB_U("wait_ms", wait / WB_NS_PER_MS));
@@ -238,7 +239,7 @@ static void on_list(void *cookie, const struct wb_kube_reply *r)
 	if (r->err.code) {
 		wb_free(w->more);
 		w->more = NULL; /* also 410: a list that took too long starts anew */
-		retry(w, r->err.msg, r->retry_after_ns);
+		retry(w, r->err.msg, r->status, r->retry_after_ns);
 		return;
 	}
 	rc = keep_page(w, r->body);
@@ -247,7 +248,7 @@ static void on_list(void *cookie, const struct wb_kube_reply *r)
 	if (rc == 0 && *more && !(w->more = wb_strdup(more)))
 		rc = -ENOMEM;
 	if (rc < 0) {
-		retry(w, rc == -ENOMEM ? "out of memory" : "the answer is no list", 0);
+		retry(w, rc == -ENOMEM ? "out of memory" : "the answer is no list", 0, 0);
 		return;
 	}
 	if (w->more) {
@@ -280,7 +281,7 @@ static void start_list(struct wb_kube_watch *w)
 	}
 	rc = send(w, &c, &b);
 	if (rc < 0 || !w->next)
-		retry(w, "out of memory", 0);
+		retry(w, "out of memory", 0, 0);
 }
 
 /* ---- watch ---- */
@@ -369,16 +370,16 @@ static void on_watch_end(void *cookie, const struct wb_kube_reply *r)
 		/* We ended it, and left the reason. */
 		snprintf(why, sizeof(why), "%s", w->stats.last_failure);
 		w->version[0] = '\0';
-		retry(w, why, 0);
+		retry(w, why, 0, 0);
 	} else if (r->err.code) {
 		/* The line or the server went, not the version. */
 		if (r->status >= 400 && r->status <= 499 && r->status != 429)
 			w->version[0] = '\0';
-		retry(w, r->err.msg, r->retry_after_ns);
+		retry(w, r->err.msg, r->status, r->retry_after_ns);
 	} else if (is_empty_close(w)) {
 		w->stats.empty++;
 		w->version[0] = '\0';
-		retry(w, "the watch closed at once, without an event", 0);
+		retry(w, "the watch closed at once, without an event", 0, 0);
 	} else {
 		start_watch(w);
 	}
@@ -407,7 +408,7 @@ static void start_watch(struct wb_kube_watch *w)
 	wb_kube_put_escaped(&b, w->version);
 	rc = send(w, &c, &b);
 	if (rc < 0)
-		retry(w, "out of memory", 0);
+		retry(w, "out of memory", 0, 0);
 }
 
 /* ---- life ---- */

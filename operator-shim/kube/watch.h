@@ -46,6 +46,7 @@ struct wb_kube_watch_stats {
 	uint64_t expired; /* 410 in any form */
 	uint64_t empty; /* closed at once without an event */
 	uint64_t failures; /* all that led to waiting */
+	long last_status; /* HTTP status of the last of them; 0 = another reason */
 	char last_failure[256];
 };
 
@@ -63,8 +64,7 @@ json_t *wb_kube_watch_get(const struct wb_kube_watch *w, const char *ns, const c
 void wb_kube_watch_again(struct wb_kube_watch *w, const char *ns);
 /** wb_kube_watch_count - objects in the cache. */
 size_t wb_kube_watch_count(const struct wb_kube_watch *w);
-/** wb_kube_watch_get_stats - how it came to know what it knows, for tests: a cache that is right
- *  does not show that it was listed once only. */
+/** wb_kube_watch_get_stats - how it came to know what it knows, or why it does not. */
 const struct wb_kube_watch_stats *wb_kube_watch_get_stats(const struct wb_kube_watch *w);
 
 /** wb_kube_meta - metadata.KEY of an object, "" when absent. */

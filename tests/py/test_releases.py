@@ -33,6 +33,7 @@ class Api:
         self.asked = []  # accounts that were asked about
         self.writers = []  # which operator wrote which object's status
         self.fail_reviews = lambda user: False
+        self.fail_lists = 0  # so many lists of who serves a namespace fail
         self.missing = set()  # namespaces without Leases, and in which none can be made: deleted ones
 
     def store(self, kind, key, body):
@@ -100,6 +101,9 @@ class Api:
     def list(self, rq, conn):
         kind, fits = self.wanted(rq)
         with self.lock:
+            if self.fail_lists and "weightbridge-serves" in rq.query.get("fieldSelector", ""):
+                self.fail_lists -= 1
+                return conn.status(500, "InternalError")
             found = [o for _, o in sorted(getattr(self, kind).items()) if fits(o)]
             at, page = int(rq.query.get("continue", 0)), int(rq.query["limit"])
             conn.listing(found[at:at + page], str(self.version), str(at + page) if len(found) > at + page else None)
@@ -317,6 +321,37 @@ def a_namespace_with_a_release_of_its_own_is_left_to_it(d, config, api):
     assert again.stop() == 0
 
 
+def a_namespace_of_another_is_not_served_while_that_is_not_known(d, config, api):
+    for ns in ("ours", "theirs"):
+        api.put_object(ns)
+    some = Operator(d, config, "some", "some", "theirs")
+    until(lambda: some.has("wb_objects", 1), "a release for that one")
+    with api.lock:
+        api.fail_lists = 3
+    all_ = Operator(d, config, "all", "all")
+    until(all_.leads, "it leads")
+    api.edit_objects("ours", "theirs")
+
+    def is_left_alone():
+        assert not all_.has("wb_objects", 2), all_.text()
+        return all_.has("wb_objects", 1) and all_.has("wb_idle_namespaces", 1)
+    until(is_left_alone, "it leaves that one alone")
+    assert not api.fail_lists and "Leases cannot be listed" not in all_.text()
+    until(lambda: ("ours", "all") in api.writers, "it serves the others")
+    assert ("theirs", "all") not in api.writers, api.writers
+    for x in (some, all_):
+        assert x.stop() == 0
+
+
+def what_cannot_be_known_for_half_a_minute_is_not_waited_for(d, config, api):
+    api.put_object("ours")
+    api.fail_lists = 1 << 30
+    o = Operator(d, config, "w0", "w")
+    until(lambda: o.has("wb_objects", 1), "it serves", 90)
+    assert "Leases cannot be listed: namespaces that another release serves are not known" in o.text()
+    assert o.stop() == 0
+
+
 def a_namespace_that_is_taken_away_costs_no_other(d, config, api):
     for ns in ("team-a", "team-b"):
         api.put_object(ns)
@@ -372,7 +407,7 @@ def without_the_right_to_look_it_serves_and_says_so(d, config, api):
     api.put_object("ours")
     o = Operator(d, config, "f0", "f")
     until(lambda: o.leads() and o.has("wb_objects", 1), "it serves")
-    assert "may not list Leases" in o.text()
+    assert "may not list Leases" in o.text() and "Leases cannot be listed" in o.text()
     assert o.stop() == 0
 
 
@@ -385,6 +420,8 @@ def main():
                                   an_account_that_cannot_be_asked_about_keeps_nobody_idle,
                                   what_tenants_write_at_length_keeps_nobody_from_leading,
                                   a_namespace_with_a_release_of_its_own_is_left_to_it,
+                                  a_namespace_of_another_is_not_served_while_that_is_not_known,
+                                  what_cannot_be_known_for_half_a_minute_is_not_waited_for,
                                   a_namespace_that_is_taken_away_costs_no_other,
                                   a_namespace_that_is_deleted_costs_no_other,
                                   without_the_right_to_look_it_serves_and_says_so)):
