@@ -9,6 +9,7 @@
 #include "net/loop.h"
 #include "operator-shim/certs.h"
 #include "operator-shim/kube/bodies.h"
+#include "operator-shim/kube/lean.h"
 #include "operator-shim/kube/text.h"
 #include "operator-shim/kube/watch.h"
 
@@ -19,6 +20,9 @@
 #define MOD "certs"
 #define RETRY_NS (2 * WB_NS_PER_S)
 #define NS_BYTES 64
+#define KEY "ca.crt"
+#define LONG "tooLong" /* of a map that is kept: bytes of its KEY, which is not */
+#define SAID_NS (60 * WB_NS_PER_S)
 /* Of a namespace with more objects than that some own the map: it goes with the last of those, and
  * is written again for who is left. */
 #define OWNERS_MAX 8
@@ -30,6 +34,7 @@ struct space {
 	json_t *owner; /* uid -> name */
 	struct wb_kube_rq *rq;
 	uint64_t next_ns; /* not before */
+	uint64_t said_ns; /* that somebody put something long there */
 };
 
 struct wb__camaps {
@@ -94,7 +99,7 @@ static bool is_as_wanted(const struct space *s)
 {
 	const struct wb_kube_watch *w = watch_of(s->m, s->ns);
 	const json_t *o = wb_kube_watch_get(w, s->ns, WB__CA_CONFIGMAP), *list, *owner;
-	const char *pem = json_string_value(json_object_get(json_object_get(o, "data"), "ca.crt"));
+	const char *pem = json_string_value(json_object_get(json_object_get(o, "data"), KEY));
 	size_t i, n = 0;
 
 	if (!o || !pem || strcmp(pem, s->m->pem) != 0)
@@ -127,12 +132,28 @@ static void on_written(void *cookie, const struct wb_kube_reply *r)
 	wb_timer_start(s->m->timer, RETRY_NS / 4, 0);
 }
 
+/* What is not kept is never as wanted, and whoever wrote it reads why it has gone. */
+static void say_long(struct space *s)
+{
+	const json_t *o = wb_kube_watch_get(watch_of(s->m, s->ns), s->ns, WB__CA_CONFIGMAP);
+	json_int_t n = json_integer_value(json_object_get(o, LONG));
+	uint64_t now = wb_now_ns(&wb_clock_real);
+
+	if (!n || (s->said_ns && now - s->said_ns < SAID_NS))
+		return;
+	s->said_ns = now;
+	WB_LOG_WRN(MOD, "a ConfigMap holds more than an authority: it is written again",
+		WB_S("namespace", s->ns), WB_S("configmap", WB__CA_CONFIGMAP), WB_S("key", KEY),
+		WB_U("bytes", n), WB_U("max", WB_KUBE_LEAN_TEXT));
+}
+
 static void write_map(struct space *s)
 {
 	struct wb_kube_call call = {
 		.method = "PATCH", .content_type = WB_KUBE_APPLY, .done = on_written, .cookie = s};
 	struct wb_buf b;
 
+	say_long(s);
 	wb_buf_init(&b, 4096);
 	wb_buf_printf(&b, "/api/v1/namespaces/");
 	wb_kube_put_escaped(&b, s->ns);
@@ -141,7 +162,7 @@ static void write_map(struct space *s)
 	call.path = wb_buf_cstr(&b);
 	call.body = json_pack("{s:s, s:s, s:{s:s, s:s, s:o}, s:{s:s}}", "apiVersion", "v1", "kind",
 		"ConfigMap", "metadata", "name", WB__CA_CONFIGMAP, "namespace", s->ns,
-		"ownerReferences", owners(s), "data", "ca.crt", s->m->pem);
+		"ownerReferences", owners(s), "data", KEY, s->m->pem);
 	if (!call.body || b.rc || wb_kube_send(s->m->kube, &call, &s->rq) < 0)
 		wb_timer_start(s->m->timer, RETRY_NS, 0);
 	json_decref(call.body);
@@ -234,11 +255,21 @@ void wb__camaps_owner(
 	wake(m);
 }
 
+/* Whoever may write ConfigMaps in a namespace fills the one of that name as he likes. */
+static void trim(void *cookie, json_t *map)
+{
+	size_t n = wb_kube_lean_map(map, KEY);
+
+	(void)cookie;
+	if (n)
+		json_object_set_new(map, LONG, json_integer((json_int_t)n));
+}
+
 /* ---- life ---- */
 
 static void watch(struct wb__camaps *m, const char *ns, struct wb_kube_watch **out)
 {
-	struct wb_kube_watch_cb cb = {m, on_put, on_put, on_synced, NULL};
+	struct wb_kube_watch_cb cb = {m, on_put, on_put, on_synced, trim};
 	struct wb_kube_watch_opts o = {.name = WB__CA_CONFIGMAP};
 	struct wb_buf b;
 

@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "net/loop.h"
+#include "operator-shim/kube/lean.h"
+#include "operator-shim/kube/lease.h"
 #include "operator-shim/kube/watch.h"
 #include "operator-shim/scopes.h"
 #include "operator-shim/spec/spec.h"
@@ -24,7 +26,7 @@
 struct space {
 	struct space *next;
 	char ns[WB_SPEC_NAMESPACE_MAX + 1];
-	char release[320]; /* its holder */
+	char release[WB_KUBE_LEASE_HOLDER];
 	uint64_t seen_ns; /* when it became what it is */
 	bool is_theirs; /* as it was told */
 };
@@ -81,17 +83,16 @@ static void judge(struct wb__others *t, struct space *s, bool is_renamed)
 
 static void on_put(void *cookie, json_t *lease)
 {
-	const char *holder = json_string_value(
-		json_object_get(json_object_get(lease, "spec"), "holderIdentity"));
+	char holder[WB_KUBE_LEASE_HOLDER];
 	struct wb__others *t = cookie;
 	struct space *s = find_or_add(t, wb_kube_meta(lease, "namespace"));
 	bool is_renamed;
 
 	if (!s)
 		return; /* it is renewed in a few seconds */
-	holder = holder ? holder : "";
+	wb_kube_lease_holder(lease, holder);
 	is_renamed = strcmp(s->release, holder) != 0;
-	snprintf(s->release, sizeof(s->release), "%s", holder);
+	memcpy(s->release, holder, sizeof(holder));
 	s->seen_ns = wb_now_ns(&wb_clock_real);
 	judge(t, s, is_renamed);
 }
@@ -144,13 +145,20 @@ static void on_timer(void *cookie)
 	give_up(t);
 }
 
+/* There is one in each namespace that somebody made one in. */
+static void trim(void *cookie, json_t *lease)
+{
+	(void)cookie;
+	wb_kube_lean_lease(lease);
+}
+
 /* ---- life ---- */
 
 int wb__others_start(struct wb_kube *kube, const char *release, const struct wb__others_cb *cb,
 	struct wb__others **out)
 {
 	struct wb__others *t = wb_zalloc(1, sizeof(*t));
-	struct wb_kube_watch_cb wcb = {t, on_put, on_gone, on_synced, NULL};
+	struct wb_kube_watch_cb wcb = {t, on_put, on_gone, on_synced, trim};
 	struct wb_kube_watch_opts o = {
 		.path = "/apis/coordination.k8s.io/v1/leases", .name = WB__SCOPE_LEASE};
 

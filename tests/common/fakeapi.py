@@ -56,11 +56,11 @@ class FakeApi:
         key = (kind, meta["namespace"], meta["name"])
         with self.lock:
             old = self.objects.get(key)
-            generation = old["metadata"]["generation"] if old else 0
+            generation = old["metadata"].get("generation", 0) if old else 0
             if not old or old.get("spec") != obj.get("spec"):
                 generation += 1
             new = {**(old or {}), **obj, "metadata": {
-                **meta, "uid": old["metadata"]["uid"] if old else f"uid-{self.version}", "generation": generation,
+                **meta, "uid": old["metadata"].get("uid", "") if old else f"uid-{self.version}", "generation": generation,
                 "resourceVersion": self.next_version()}}
             self.keep(key, new, "MODIFIED" if old else "ADDED")
             return new

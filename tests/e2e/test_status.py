@@ -178,6 +178,23 @@ def event_whose_answer_was_lost(api, op):
     api.lose = lambda method, path: False
 
 
+def config_map_that_is_filled(api):
+    """What is longer than any authority is not kept, and goes; its namespace is named."""
+    def ca():
+        return (api.get("configmaps", "n", "weightbridge-ca") or {}).get("data", {}).get("ca.crt")
+    api.put("weighttransfers", transfer("n", "t"))
+    with open(api.cert[0], encoding="utf-8") as f:
+        authority = f.read()
+    with Operator(api, "--tls-ca", api.cert[0]) as op:
+        until("written", lambda: ca() == authority)
+        filled = api.get("configmaps", "n", "weightbridge-ca")
+        for text in ("x" * 70000, "y" * 70001):
+            api.put("configmaps", {**filled, "data": {"ca.crt": text}})
+            until("written again", lambda: ca() == authority)
+        said = [line for line in op.text().splitlines() if "a ConfigMap holds more than an authority" in line]
+        assert len(said) == 1 and "70000" in said[0] and '"n"' in said[0], said
+
+
 def main():
     with tempfile.TemporaryDirectory() as d:
         with FakeApi(d) as api:
@@ -200,6 +217,8 @@ def main():
                 new_leader_of_a_refused_edit(api, ("away", "fixed"))
                 older_resource(api)
                 assert "apply crds/weighttransfer.yaml" in op.text()
+        with FakeApi(d) as api:
+            config_map_that_is_filled(api)
 
 
 if __name__ == "__main__":
