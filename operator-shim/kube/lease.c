@@ -127,18 +127,37 @@ const json_t *wb_kube_lease_record(const struct wb_kube_lease *l)
 	return l->record;
 }
 
-/* What others have put there stays. */
-static json_t *labels_json(const struct wb_kube_lease *l)
+static void set(json_t *o, const char *key, const char *text)
 {
-	json_t *labels = json_deep_copy(labels_of(l->record));
+	json_object_set_new(o, key, json_string(text));
+}
 
-	if (!labels)
-		labels = json_object();
+/* A PUT says all that is to be there: what others have put there stays. */
+static json_t *metadata_json(const struct wb_kube_lease *l, bool is_held)
+{
+	static const char *const others[] = {
+		"labels", "annotations", "finalizers", "ownerReferences"};
+	const json_t *old = json_object_get(l->record, "metadata");
+	json_t *meta = json_pack("{s:s, s:s, s:{}, s:{}}", "name", l->name, "namespace",
+		l->namespace_, "labels", "annotations");
+	json_t *labels, *notes;
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(others); i++)
+		if (json_object_get(old, others[i]))
+			json_object_set_new(
+				meta, others[i], json_deep_copy(json_object_get(old, others[i])));
+	if (l->record)
+		set(meta, "resourceVersion", wb_kube_meta(l->record, "resourceVersion"));
+	labels = json_object_get(meta, "labels");
+	notes = json_object_get(meta, "annotations");
 	if (l->is_deciding && l->stake)
-		json_object_set_new(labels, WB_KUBE_LEASE_SERVES, json_string("all"));
+		set(labels, WB_KUBE_LEASE_SERVES, "all");
 	else if (l->is_deciding)
 		json_object_del(labels, WB_KUBE_LEASE_SERVES);
-	return labels;
+	set(notes, WB_KUBE_LEASE_ADDRESS, is_held ? l->address : "");
+	if (l->account)
+		set(notes, WB_KUBE_LEASE_ACCOUNT, l->account);
+	return meta;
 }
 
 static json_t *lease_json(const struct wb_kube_lease *l, const char *holder)
@@ -149,13 +168,9 @@ static json_t *lease_json(const struct wb_kube_lease *l, const char *holder)
 	char now[WB_KUBE_TIME_TEXT];
 
 	wb_kube_time(wb_wall_ns(), now);
-	return json_pack(
-		"{s:s, s:s, s:{s:s, s:s, s:s*, s:o*, s:{s:s, s:s*}}, s:{s:s, s:i, s:s, s:s, s:I}}",
-		"apiVersion", "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name",
-		l->name, "namespace", l->namespace_, "resourceVersion",
-		l->record ? wb_kube_meta(l->record, "resourceVersion") : NULL, "labels",
-		labels_json(l), "annotations", WB_KUBE_LEASE_ADDRESS, *holder ? l->address : "",
-		WB_KUBE_LEASE_ACCOUNT, l->account, "spec", "holderIdentity", holder,
+	return json_pack("{s:s, s:s, s:o, s:{s:s, s:i, s:s, s:s, s:I}}", "apiVersion",
+		"coordination.k8s.io/v1", "kind", "Lease", "metadata",
+		metadata_json(l, *holder != '\0'), "spec", "holderIdentity", holder,
 		"leaseDurationSeconds", *holder ? (int)(l->duration_ns / WB_NS_PER_S) : 1,
 		"acquireTime",
 		is_mine && *text(old, "acquireTime") ? text(old, "acquireTime") : now, "renewTime",

@@ -7,9 +7,10 @@
  *
  * The decision is pure (wb_kube_lease_judge()); the rest asks and writes.  A record is expired when
  * it has not changed for its duration by our own clock since we first saw it: clocks of other
- * machines do not matter.  A write carries the resourceVersion that was read, so of two writers one
- * is refused.  A leader that cannot renew for renew_ns has lost, and tells so before others may
- * take over.  leaseTransitions rises with each new leader: the fencing number.
+ * machines do not matter.  What others have put into its metadata stays.  A write carries the
+ * resourceVersion that was read, so of two writers one is refused.  A leader that cannot renew for
+ * renew_ns has lost, and tells so before others may take over.  leaseTransitions rises with each
+ * new leader: the fencing number.
  *
  * Threads: the loop's.  Layer: operator-shim/kube (over base, net).
  */

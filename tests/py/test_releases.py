@@ -254,6 +254,26 @@ def of_two_that_start_at_once_one_serves(d, config, api):
         assert o.stop() == 0
 
 
+def what_others_wrote_on_its_lease_stays(d, config, api):
+    """A tool that deploys keeps its marks there: without them it would take the Lease for one that nobody wants."""
+    theirs = {"labels": {"team": "x"}, "annotations": {"tool.example/id": "wb:x", "weightbridge.io/address": "old:1"},
+              "finalizers": ["tool.example/a"], "ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "s", "uid": "1"}]}
+    with api.lock:
+        api.store("leases", ("ops", "o"), {"metadata": theirs, "spec": {}})
+    o = Operator(d, config, "o0", "o")
+    until(o.leads, "it serves")
+    written = api.leases["ops", "o"]["spec"]["renewTime"]
+    until(lambda: api.leases["ops", "o"]["spec"]["renewTime"] != written, "it renews")
+    meta = api.leases["ops", "o"]["metadata"]
+    assert meta["labels"] == {"team": "x", "weightbridge.io/serves": "all"}, meta
+    assert meta["annotations"] == {"tool.example/id": "wb:x", "weightbridge.io/address": "",
+                                   "weightbridge.io/account": "operator"}, meta
+    assert meta["finalizers"] == ["tool.example/a"] and meta["ownerReferences"] == theirs["ownerReferences"], meta
+    assert o.stop() == 0
+    meta = api.leases["ops", "o"]["metadata"]  # given up
+    assert meta["finalizers"] == ["tool.example/a"] and meta["annotations"]["tool.example/id"] == "wb:x", meta
+
+
 def what_tenants_forge_keeps_nobody_idle(d, config, api):
     """Labels on Leases of a namespace that is not the release's; one names an account that has rights, in another one."""
     for i in range(1200):
@@ -416,7 +436,8 @@ def main():
     with tempfile.TemporaryDirectory() as d:
         cert = kubefake.make_certificate(d, "api", "IP:127.0.0.1")
         for n, case in enumerate((second_stays_idle_and_serves_when_the_first_is_gone,
-                                  of_two_that_start_at_once_one_serves, what_tenants_forge_keeps_nobody_idle,
+                                  of_two_that_start_at_once_one_serves, what_others_wrote_on_its_lease_stays,
+                                  what_tenants_forge_keeps_nobody_idle,
                                   an_account_that_cannot_be_asked_about_keeps_nobody_idle,
                                   what_tenants_write_at_length_keeps_nobody_from_leading,
                                   a_namespace_with_a_release_of_its_own_is_left_to_it,
