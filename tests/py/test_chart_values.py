@@ -330,6 +330,16 @@ def policies_of_jobs():
     assert allowed(spec["ingress"], "from", 29500, OTHER_AGENT)
 
 
+def no_policy_names_an_operator_that_it_cannot_match():
+    """Labels of a pod on the host's network match nothing: agents would be cut off from it."""
+    closed = {"networkPolicy.jobs.namespaces": ["rl"], "networkPolicy.jobs.egress": True}
+    r = helm.template(OP, *sets({**closed, "hostNetwork": True}), check=False)
+    assert r.returncode != 0 and "networkPolicy.jobs.egress: false" in r.stderr and "host's network" in r.stderr, r.stderr
+    for values in (closed, {**closed, "hostNetwork": True, "networkPolicy.jobs.egress": False},
+                   {**closed, "hostNetwork": True, "networkPolicy.jobs.namespaces": []}):
+        assert render(OP, *sets(values)), values
+
+
 def nothing_is_printed_but_what_was_asked_for():
     """helm.run fails when a command writes to stderr, as helm's warnings are."""
     for c in (OP, LIB, JOB):
@@ -341,7 +351,8 @@ def nothing_is_printed_but_what_was_asked_for():
 def main():
     helm.need()
     for step in (every_value_is_read, every_value_is_described, labels_are_everywhere, pod_is_as_wanted, jobs_pods_are_as_wanted, hosts_network, probes,
-                 sidecar_gets_more, service_monitor, policies_of_jobs, nothing_is_printed_but_what_was_asked_for):
+                 sidecar_gets_more, service_monitor, policies_of_jobs, no_policy_names_an_operator_that_it_cannot_match,
+                 nothing_is_printed_but_what_was_asked_for):
         step()
         print(step.__name__, flush=True)
 
