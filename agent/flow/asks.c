@@ -28,7 +28,7 @@ static uint32_t widest(const struct wb_flow *f)
 int wb__flow_asks_init(struct wb_flow *f)
 {
 	/* Twice what an agent has outstanding: what it took back may not be known here yet. */
-	uint64_t share = 2 * FETCH_REMOTE * (uint64_t)f->flights_max[FETCH_RECEIVE] * widest(f);
+	uint64_t share = 2 * FETCH_OF_ONE * (uint64_t)f->flights_max[FETCH_RECEIVE] * widest(f);
 	uint64_t n = WB_MIN(f->n_domain * share, ASKS_MAX);
 
 	f->n_ask = (uint32_t)n;
@@ -132,7 +132,7 @@ void wb__flow_wake(struct wb_flow *f, uint32_t worker, uint32_t id)
 static void review(struct wb_flow *f, uint32_t i)
 {
 	struct ask *a = &f->ask[i];
-	int ready = wb__flow_readiness(f, a->worker, a->cls, a->chunk);
+	int ready = wb__flow_ask_readiness(f, a);
 
 	if (ready < 0) {
 		if (wb_xport_refuse(f->o.env->xport, a->conn, a->grant, ready) != -EAGAIN) {

@@ -46,7 +46,24 @@ static int lands_direct(struct wb_flight *fl, const uint8_t *known)
 	return shape == 1 && (*known & WB_LANDS_ONCE || n_all == (int)fl->n_box);
 }
 
-static int landing(struct wb_flight *fl, enum wb_pool pool)
+static enum wb_pool pool_of(enum fetch_kind kind)
+{
+	return kind == FETCH_RECEIVE    ? WB_POOL_RECEIVE
+	       : kind == FETCH_EXCHANGE ? WB_POOL_EXCHANGE
+					: WB_POOL_DOMAIN;
+}
+
+/* Is there a slot to land in?  Half of those that copies inside the agent need are left to them:
+ * they hold theirs for no longer than they copy. */
+static bool has_slot(const struct wb_flow *f, enum fetch_kind kind)
+{
+	const struct wb_slots *s = f->o.slots;
+	enum wb_pool pool = pool_of(kind);
+
+	return s->n_free[pool] > (kind == FETCH_NEAR ? s->n_pool[pool] / 2 : 0);
+}
+
+static int landing(struct wb_flight *fl, enum fetch_kind kind)
 {
 	struct wb_flow *f = fl->flow;
 	uint8_t *shape = wb_local_shape(f->local, fl->worker, chunk_id(f, fl->cls, fl->chunk));
@@ -60,7 +77,7 @@ static int landing(struct wb_flight *fl, enum wb_pool pool)
 		wb__flow_misplace(fl);
 		return 0;
 	}
-	fl->slot = wb_slots_get(f->o.slots, pool);
+	fl->slot = has_slot(f, kind) ? wb_slots_get(f->o.slots, pool_of(kind)) : WB_SLOT_NONE;
 	if (fl->slot == WB_SLOT_NONE)
 		return -EAGAIN;
 	fl->iov[0] = (struct iovec){wb_slots_at(f->o.slots, fl->slot), fl->bytes};
@@ -115,13 +132,12 @@ struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetc
 
 int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_conn_t conn)
 {
-	enum wb_pool pool = kind == FETCH_RECEIVE ? WB_POOL_RECEIVE : WB_POOL_EXCHANGE;
 	const struct wb_want *w = &f->local->want[i];
 	struct wb_flight *fl;
 	struct asking *a;
 	int rc;
 
-	if (!f->o.slots->n_free[pool] &&
+	if (!has_slot(f, kind) &&
 		*wb_local_shape(f->local, w->worker, chunk_id(f, w->cls, w->chunk)) &
 			WB_LANDS_IN_SLOT)
 		return -EAGAIN;
@@ -130,7 +146,7 @@ int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb
 		return -EAGAIN;
 	fl->conn = conn;
 	a = &f->edge[fl->domain].ask[kind];
-	rc = landing(fl, pool);
+	rc = landing(fl, kind);
 	if (rc == 0)
 		rc = send_grant(fl);
 	if (rc < 0) {
@@ -247,6 +263,7 @@ void wb__flow_fetch_pump(struct wb_flow *f)
 	if (f->stopping)
 		return;
 	wb__pairs_pump(f, FETCH_RECEIVE);
+	wb__pairs_pump(f, FETCH_NEAR);
 	if (!f->receive_pending || f->exchange_early)
 		wb__pairs_pump(f, FETCH_EXCHANGE);
 }

@@ -183,10 +183,12 @@ uint32_t wb__flow_flights_max(enum fetch_kind kind, uint32_t window, uint32_t n)
 	uint32_t most = WB_MAX(FLOW_FLIGHTS_MAX, window);
 
 	assert(n);
-	return kind == FETCH_EXCHANGE ? WB_MIN(most, WB_MAX(1, WB_XPORT_DEPTH / 2 / n)) : most;
+	return kind == FETCH_EXCHANGE || kind == FETCH_NEAR
+		       ? WB_MIN(most, WB_MAX(1, WB_XPORT_DEPTH / 2 / n))
+		       : most;
 }
 
-static int alloc_fetches(struct wb_flow *f)
+static int alloc_fetches(struct wb_flow *f, bool has_near)
 {
 	uint32_t n = f->local->n_want ? f->local->n : 0;
 	int rc = wb_keyed_init(&f->mine_waiting, f->local->n_want);
@@ -195,10 +197,28 @@ static int alloc_fetches(struct wb_flow *f)
 		f->flights_max[k] = wb__flow_flights_max(k, f->o.window, f->local->n);
 	if (rc == 0)
 		rc = wb__pairs_init(f);
-	for (int k = 0; k < FETCH_KINDS && rc == 0; k++)
-		rc = wb__flow_pool_init(f, &f->fetch[k], WB_MAX(1, n * f->flights_max[k]),
+	for (int k = 0; k < FETCH_KINDS && rc == 0; k++) {
+		uint32_t workers = k == FETCH_NEAR && !has_near ? 0 : n;
+
+		rc = wb__flow_pool_init(f, &f->fetch[k], WB_MAX(1, workers * f->flights_max[k]),
 			k == FETCH_LOCAL ? FLIGHT_LOCAL : FLIGHT_FETCH);
+	}
 	return rc;
+}
+
+/* Which other agents are of this node; true: any. */
+static bool mark_near(struct wb_flow *f)
+{
+	const struct wb_plan_worker *w = f->plan->worker;
+	bool has_near = false;
+
+	for (uint32_t i = 0; i < f->plan->n_worker; i++) {
+		bool is_near = w[i].node == f->local->node && w[i].domain != f->local->domain;
+
+		f->edge[w[i].domain].is_near = is_near;
+		has_near |= is_near;
+	}
+	return has_near;
 }
 
 static int alloc_arrays(struct wb_flow *f)
@@ -232,7 +252,7 @@ static int alloc_arrays(struct wb_flow *f)
 	rc = alloc_checks(f);
 	if (rc < 0)
 		return rc;
-	rc = alloc_fetches(f);
+	rc = alloc_fetches(f, mark_near(f));
 	if (rc == 0)
 		rc = wb__flow_asks_init(f);
 	if (rc < 0)

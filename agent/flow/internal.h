@@ -24,7 +24,8 @@
  * Limits.  An own worker has 16 flights of each kind, a pair three chunks (on one host eight):
  * eight GPUs of an agent have eight rails busy, and none takes what another needs. Receive goes
  * before exchange, since trainers wait for it; only where trainers are too narrow to fill this
- * agent's ingress both go side by side.
+ * agent's ingress both go side by side.  What comes through memory takes nothing of that ingress,
+ * and waits for neither.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -40,8 +41,9 @@
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
 #define FLOW_WINDOW 3 /* chunks outstanding a pair */
 #define FLOW_WINDOW_LOCAL 8 /* the same on one host */
-#define FETCH_REMOTE 2 /* kinds of fetches that leave the agent */
-#define FLOW_FLIGHTS_MAX (WB_FLOW_GRANTS_MAX / FETCH_REMOTE) /* of one own worker and kind */
+#define FETCH_REMOTE 3 /* kinds of fetches that leave the agent */
+#define FETCH_OF_ONE 2 /* those of them that one other agent can be asked */
+#define FLOW_FLIGHTS_MAX (WB_FLOW_GRANTS_MAX / FETCH_OF_ONE) /* of one own worker and kind */
 #define FLOW_ANSWERS_MAX 256 /* flights of an agent that answer; and so many for each GPU more: */
 #define FLOW_ANSWERS_MORE 64
 #define FLOW_NONE UINT32_MAX
@@ -64,20 +66,26 @@ struct want_list {
 };
 
 /*
- * Fetches are of three kinds, by the source that a want has at present, and each kind has flights,
- * limits and slots of its own: a pair is of one kind, since its source is a trainer or is not. That
- * no cycle of waits exists follows from their order:
+ * Fetches are of four kinds, by the source that a want has at present, and each kind has flights,
+ * limits and slots of its own: a pair is of one kind, since its source is a trainer or is not, and
+ * of this node or is not. That no cycle of waits exists follows from their order:
  *
  * - FETCH_RECEIVE, a trainer worker of another agent is asked.  It answers from parameters or an
  *   image, without regard to anything that arrives anywhere.  So receives end, and what they hold
  *   comes back.
- * - FETCH_EXCHANGE, a rollout worker of another agent is asked, which answers when it has the chunk
+ * - FETCH_EXCHANGE, a rollout worker of another node is asked, which answers when it has the chunk
  *   itself.  By the plan, and by what remap_lost() makes of it, it gets that from a trainer: a
  *   receive there, which waits for nothing that an exchange holds.  So exchanges end.
+ * - FETCH_NEAR, a rollout worker of another agent of this node is asked, whose memory is shared.
+ *   By the plan it takes the chunk from the network, by a receive or an exchange.  Those wait for
+ *   no near fetch while nobody is lost.  Once somebody is, an exchange may be asked of a worker
+ *   that has its chunk from its node: then an agent parks no ask of its node, and the asker holds
+ *   nothing while it waits (wb__flow_ask_readiness()).  So near fetches end, and hold up no other.
  * - FETCH_LOCAL, a worker of this agent is the source.  It begins when the source has the chunk:
- *   nothing but lanes is waited for while a flight is held.
+ *   nothing but lanes is waited for while a flight is held.  Near fetches share its slots, and
+ *   leave it half of them.
  *
- * Both kinds that leave the agent share the grants of its connections.  An own worker is the sink
+ * The kinds that leave the agent share the grants of its connections.  An own worker is the sink
  * of one flow at a time, and has no more exchanges under way than its part of half a connection's
  * grants: the other half is for receives, whatever is parked at the source.
  *
@@ -85,7 +93,7 @@ struct want_list {
  * parked at others could hold what these others' chunks need to be received here: all engines would
  * wait for each other.
  */
-enum fetch_kind { FETCH_RECEIVE, FETCH_EXCHANGE, FETCH_LOCAL, FETCH_KINDS };
+enum fetch_kind { FETCH_RECEIVE, FETCH_EXCHANGE, FETCH_NEAR, FETCH_LOCAL, FETCH_KINDS };
 
 /* What one worker of this agent asks of one worker of another (pairs.h). */
 struct pair {
@@ -128,6 +136,7 @@ struct edge {
 	struct want_list serve[SERVE_KINDS]; /* of asks that can be answered */
 	uint32_t n_ask; /* grants of that agent which are not answered */
 	uint32_t held[SERVE_KINDS]; /* flights and send slots for those that are */
+	bool is_near; /* another agent of this node */
 };
 
 enum source_state { SOURCE_NOT_YET, SOURCE_OPEN, SOURCE_CLOSED };
@@ -302,8 +311,8 @@ static inline bool sink_is_over(const struct wb_flow *f, uint32_t worker)
 }
 
 /** wb__flow_flights_max - flights of @kind that each of an agent's @n workers may have at once: a
- *  window at least, and exchanges of all of them together no more than half of a connection's
- * grants (one each, where there are more workers than that). */
+ *  window at least, and exchanges, or near fetches, of all of them no more than half of a
+ * connection's grants (one each, where there are more workers than that). */
 uint32_t wb__flow_flights_max(enum fetch_kind kind, uint32_t window, uint32_t n);
 /** wb__flow_pool_init - @n flights of a kind with their lists.  0 or -ENOMEM; wb_flow_destroy()
  *  frees what there is. */
@@ -420,6 +429,9 @@ void wb__flow_wake(struct wb_flow *f, uint32_t worker, uint32_t id);
 void wb__flow_review(struct wb_flow *f);
 /* serve.c.  1: can be answered; 0: not yet; < 0: never. */
 int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, uint32_t chunk);
+/** wb__flow_ask_readiness - the same of an ask; -EBUSY: not yet, and the asker is to hold nothing
+ *  while it waits, but to ask again. */
+int wb__flow_ask_readiness(const struct wb_flow *f, const struct ask *a);
 /** wb__flow_serve_pump - answer what can be answered, agents in turns.  Only of wb__flow_pump(). */
 void wb__flow_serve_pump(struct wb_flow *f);
 /** wb__flow_serve_xport - a write has ended, which ends the flight, well or not. */

@@ -128,6 +128,7 @@ int wb_local_create(const struct wb_plan *plan, const struct wb_manifest *manife
 	if (rc < 0)
 		goto err_destroy;
 	l->domain = plan->worker[member[0].plan_worker].domain;
+	l->node = plan->worker[member[0].plan_worker].node;
 	count_bytes(l);
 	rc = list_wants(l, err);
 	if (rc < 0)

@@ -46,7 +46,7 @@ struct wb_local_bytes {
 struct wb_local {
 	const struct wb_plan *plan;
 	const struct wb_manifest *manifest;
-	uint32_t domain;
+	uint32_t domain, node;
 	uint32_t n;
 	struct wb_member *member; /* owned array */
 	struct wb_binding **binding; /* owned */

@@ -18,7 +18,11 @@ static struct pair *pair_of(const struct wb_flow *f, uint32_t worker, uint32_t s
 
 static enum fetch_kind kind_of(const struct wb_flow *f, uint32_t src)
 {
-	return f->plan->worker[src].role == WB_ROLE_TRAINER ? FETCH_RECEIVE : FETCH_EXCHANGE;
+	const struct wb_plan_worker *w = &f->plan->worker[src];
+
+	if (w->role == WB_ROLE_TRAINER)
+		return FETCH_RECEIVE;
+	return f->edge[w->domain].is_near ? FETCH_NEAR : FETCH_EXCHANGE;
 }
 
 int wb__pairs_init(struct wb_flow *f)

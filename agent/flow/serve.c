@@ -34,6 +34,14 @@ int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, u
 	return wb__want_asks_around(f, worker, cls, chunk) ? -ENODATA : 0;
 }
 
+int wb__flow_ask_readiness(const struct wb_flow *f, const struct ask *a)
+{
+	int ready = wb__flow_readiness(f, a->worker, a->cls, a->chunk);
+	bool may_circle = f->has_lost && f->edge[a->domain].is_near && !is_trainer(f, a->worker);
+
+	return ready == 0 && may_circle ? -EBUSY : ready;
+}
+
 /* ---- one answer ----------------------------------------------------------------------------- */
 
 static void later(struct wb_flight *fl)
@@ -250,7 +258,7 @@ static int serve_one(struct wb_flow *f, uint32_t domain, enum serve_kind kind)
 
 	if (i == FLOW_NONE)
 		return 0;
-	ready = wb__flow_readiness(f, a->worker, a->cls, a->chunk);
+	ready = wb__flow_ask_readiness(f, a);
 	if (ready == 0) {
 		wb__flow_ask_park(f, i);
 		return 0;

@@ -109,7 +109,7 @@ static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
 	for (uint32_t j = k->needer_begin; j < k->needer_end && t == FLOW_NONE; j++)
 		if (!(f->lost[f->plan->member[j]] & FLOW_LOST) && pick-- == 0)
 			t = f->plan->member[j];
-	if (t != FLOW_NONE && !f->lost[t] && f->plan->worker[t].domain != f->local->domain)
+	if (t != FLOW_NONE && !f->lost[t] && f->plan->worker[t].node != f->local->node)
 		return t;
 	pick = 0;
 	return nth_member(f, i, &holders, &pick);

@@ -4,7 +4,7 @@
  * come in the order that a test wants.
  *
  * Workers of one class, two chunks: trainers 0 (domain 0) and 3 (domain 1), rollouts 1 and 2
- * (domain 0) and 4 (domain 2).
+ * (domain 0) and 4 (domain 2).  Each domain is a node, or 0 and 2 are one.
  */
 #include "base/base.h"
 #include "base/clock.h"
@@ -118,6 +118,8 @@ struct shape {
 	uint32_t first, n; /* of the plan's workers of domain 0, which are this agent's */
 	bool sums, is_turned;
 	uint32_t readers;
+	bool is_near; /* domain 2 is of the node of domain 0 */
+	uint32_t n_slot; /* 0: 32 */
 };
 
 static void open_shape(const struct shape *is)
@@ -127,8 +129,9 @@ static void open_shape(const struct shape *is)
 	struct wb_tensor t = fx_tensor("w", WB_BF16, ROWS, 256);
 	struct wb_plan_worker worker[WORKERS + READERS] = {{.role = WB_ROLE_TRAINER},
 		{.role = WB_ROLE_ROLLOUT}, {.role = WB_ROLE_ROLLOUT, .engine = 1},
-		{.role = WB_ROLE_TRAINER, .domain = 1},
-		{.role = WB_ROLE_ROLLOUT, .engine = 2, .domain = 2}};
+		{.role = WB_ROLE_TRAINER, .domain = 1, .node = 1},
+		{.role = WB_ROLE_ROLLOUT, .engine = 2, .domain = 2, .node = is->is_near ? 0 : 2}};
+	uint32_t n_slot = is->n_slot ? is->n_slot : sizeof(arena) / (BYTES / 2);
 	struct wb_flow_opts o = {.slots = &d.slots,
 		.env = &d.env,
 		.transfer = 7,
@@ -152,7 +155,7 @@ static void open_shape(const struct shape *is)
 	make_map(is->is_turned);
 	for (uint32_t i = 0; i < is->readers; i++)
 		worker[WORKERS + i] = (struct wb_plan_worker){
-			.role = WB_ROLE_ROLLOUT, .engine = 3 + i, .domain = 3 + i};
+			.role = WB_ROLE_ROLLOUT, .engine = 3 + i, .domain = 3 + i, .node = 3 + i};
 	struct wb_plan_input in = {.manifest = d.m,
 		.layout = (const struct wb_map *const *)&d.map,
 		.n_layout = 1,
@@ -169,7 +172,9 @@ static void open_shape(const struct shape *is)
 		d.member[i] = (struct wb_member){first + i, d.map, &d.place, d.base[i], d.lane};
 	}
 	ck_assert_msg(!wb_local_create(d.plan, d.m, d.member, n, &d.local, &err), "%s", err.msg);
-	ck_assert_int_eq(wb_slots_init(&d.slots, arena, sizeof(arena), BYTES / 2, share, NULL), 0);
+	ck_assert_int_eq(wb_slots_init(&d.slots, arena, n_slot * (size_t)(BYTES / 2), BYTES / 2,
+				 share, NULL),
+		0);
 	o.local = d.local;
 	ck_assert_msg(!wb_flow_create(&o, &d.f, &err), "%s", err.msg);
 }
@@ -512,19 +517,64 @@ START_TEST(what_engines_send_takes_no_slot_of_what_trainers_send)
 {
 	static const struct {
 		uint8_t feed[WORKERS];
-		uint32_t receive, exchange; /* slots that are taken */
-	} of[] = {{{0, 0, 0, 1, 0}, 2, 0}, {{0, 0, 0, 0, 1}, 0, 2}};
+		bool is_near;
+		uint32_t receive, exchange, domain; /* slots that are taken */
+	} of[] = {{{0, 0, 0, 1, 0}, false, 2, 0, 0}, {{0, 0, 0, 0, 1}, false, 0, 2, 0},
+		{{0, 0, 0, 0, 1}, true, 0, 0, 2}};
 	const uint32_t *n_pool = d.slots.n_pool, *n_free = d.slots.n_free;
 
-	open_shape(&(struct shape){.first = 1, .n = 1, .is_turned = true});
+	open_shape(
+		&(struct shape){.first = 1, .n = 1, .is_turned = true, .is_near = of[_i].is_near});
 	wb_flow_open_sink(d.f, 0, of[_i].feed);
 	ck_assert_int_eq(d.notes.n_asked, 2);
 	ck_assert_uint_eq(n_pool[WB_POOL_RECEIVE] - n_free[WB_POOL_RECEIVE], of[_i].receive);
 	ck_assert_uint_eq(n_pool[WB_POOL_EXCHANGE] - n_free[WB_POOL_EXCHANGE], of[_i].exchange);
+	ck_assert_uint_eq(n_pool[WB_POOL_DOMAIN] - n_free[WB_POOL_DOMAIN], of[_i].domain);
 	for (int k = 0; k < 2; k++)
 		end_grant(k, WB_XP_ARRIVED);
 	run_lane();
 	ck_assert_int_eq(d.n_complete, 1);
+	close_flow();
+}
+END_TEST
+
+/* A slot that waits for a neighbour is not there for copies between workers of this agent, and
+ * these are done while it waits. */
+START_TEST(what_comes_from_neighbours_leaves_half_of_the_slots_to_copies)
+{
+	static const uint8_t from_near[WORKERS] = {0, 0, 0, 0, 1};
+
+	open_shape(&(struct shape){
+		.first = 1, .n = 1, .is_turned = true, .is_near = true, .n_slot = 8});
+	ck_assert_uint_eq(d.slots.n_pool[WB_POOL_DOMAIN], 2);
+	wb_flow_open_sink(d.f, 0, from_near);
+	for (int k = 0; k < 2; k++) {
+		ck_assert_int_eq(d.notes.n_asked, k + 1);
+		ck_assert_uint_eq(d.slots.n_free[WB_POOL_DOMAIN], 1);
+		end_grant(k, WB_XP_ARRIVED);
+	}
+	ck_assert_int_eq(d.n_complete, 1);
+	close_flow();
+}
+END_TEST
+
+/* What a neighbour asks for that is not here yet waits at this agent, as long as all that it may
+ * wait for comes without that neighbour.  Once somebody is lost that is not so: the neighbour is
+ * told to ask again, and holds no slot meanwhile.  Others wait as before. */
+START_TEST(a_neighbour_waits_without_a_slot_once_somebody_is_lost)
+{
+	bool is_near = _i;
+
+	open_shape(&(struct shape){.first = 1, .n = 1, .is_near = is_near});
+	ask(1, 0x10000, 1, 4, 0);
+	ck_assert_int_eq(d.notes.n_answer, 0);
+	wb_flow_lose_worker(d.f, 3);
+	ck_assert_int_eq(d.notes.n_answer, is_near);
+	ask(1, 0x10001, 1, 4, 1);
+	ck_assert_int_eq(d.notes.n_answer, is_near ? 2 : 0);
+	for (int k = 0; k < d.notes.n_answer; k++)
+		ck_assert_int_eq(d.notes.answer[k].code, -EBUSY);
+	wb_flow_stop(d.f);
 	close_flow();
 }
 END_TEST
@@ -633,7 +683,9 @@ int main(void)
 	tcase_add_loop_test(c, nothing_is_asked_for_a_worker_that_is_gone, 0, THENS);
 	tcase_add_loop_test(c, readers_that_stop_reading_leave_slots_for_others, 0, 4);
 	tcase_add_test(c, asks_for_what_is_not_there_yet_wait);
-	tcase_add_loop_test(c, what_engines_send_takes_no_slot_of_what_trainers_send, 0, 2);
+	tcase_add_loop_test(c, what_engines_send_takes_no_slot_of_what_trainers_send, 0, 3);
+	tcase_add_test(c, what_comes_from_neighbours_leaves_half_of_the_slots_to_copies);
+	tcase_add_loop_test(c, a_neighbour_waits_without_a_slot_once_somebody_is_lost, 0, 2);
 	tcase_add_loop_test(c, a_busy_source_is_asked_again_later, 0, 2);
 	tcase_add_loop_test(c, a_chunk_without_a_sum_is_not_taken_where_sums_are_on, 0, 2);
 	tcase_add_test(c, a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile);
