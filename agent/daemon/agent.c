@@ -212,6 +212,21 @@ static int say_bulk(struct wb__agent *a, struct wb_err *err)
 	return rc;
 }
 
+/* Where it is not known, weights go to neighbours as to anybody else. */
+static void find_memory(struct wb__agent *a)
+{
+	int rc = -ENOENT;
+
+	for (uint32_t i = 0; i < a->n_ways; i++)
+		if (!strcmp(wb_xport_of_endpoint(a->ways[i]), "shm"))
+			rc = wb_xport_memory(a->o.shm_folder[0] ? a->o.shm_folder : NULL, a->memory,
+				sizeof(a->memory));
+	if (rc == 0)
+		a->memory_bytes_per_s = wb_xport_memory_rate();
+	if (rc < 0 && rc != -ENOENT)
+		WB_LOG_WRN(MOD, "neighbours are not known", WB_S("why", wb_strerror(rc)));
+}
+
 /* What others dial: as told, else the address listened on, else the one that faces the operator. */
 static int find_advertise(struct wb__agent *a, const char *listen, struct wb_err *err)
 {
@@ -293,6 +308,7 @@ static int start(struct wb__agent *a, struct wb_err *err)
 		rc = start_listeners(a, listen, err);
 	if (rc == 0)
 		rc = say_bulk(a, err);
+	find_memory(a);
 	if (rc == 0 && a->o.asks_for_metrics && wb__gate_create(a, &a->gate) < 0)
 		rc = wb_err_set(err, -ENOMEM, "no memory for questions of who may read metrics");
 	if (rc == 0)

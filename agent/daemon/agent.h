@@ -57,6 +57,8 @@ struct wb__agent {
 	char way[WB_XPORT_SET_MAX][WB_XPORT_ENDPOINT_MAX];
 	const char *ways[WB_XPORT_SET_MAX];
 	uint32_t n_ways; /* the last is what every agent knows */
+	char memory[65]; /* that agents here share (wb_xport_memory()); "" = this one does not */
+	uint64_t memory_bytes_per_s; /* that a thread copies of it */
 	struct wb__env *env; /* core, its timers and watches, the arena */
 	struct wb_transfer_core *core; /* owned by env */
 	struct wb__apps *apps;

@@ -138,6 +138,8 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.bulk = a->ways[a->n_ways - 1],
 		.ways = a->ways,
 		.n_ways = a->n_ways - 1,
+		.memory = a->memory,
+		.memory_bytes_per_s = a->memory_bytes_per_s,
 		.transports = transport,
 		.n_transports = name_transports(a, names, sizeof(names), transport),
 		.rails = rates,

@@ -70,7 +70,7 @@ static const struct wb_cli_row rows[] = {
 			"name)"},
 	{"node", "NAME", WB_CLI_TEXT, AT(node), .fits = is_node_name,
 		.want = "a name without spaces or slashes",
-		.help = "machine it runs on, for the bound (default: host name)"},
+		.help = "machine it runs on, for people (default: host name)"},
 	{"socket", "PATH", WB_CLI_TEXT, AT(socket), .min = 1, .max = 107,
 		.want = "a path of 1 to 107 bytes",
 		.help = "socket that workers attach to (default: " WB_AGENT_SOCKET ")"},

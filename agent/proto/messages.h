@@ -320,7 +320,7 @@ enum wb_app_end_result {
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name, unique within its objects") \
 	F(X, STR, token, WBP_TOKEN_MAX, OPT, 1, "projected token; not with a pre-shared key") \
 	F(X, STRS, objects, 64, REQ, 1, "transfer objects it serves; empty = all it is told") \
-	F(X, STR, node, WBP_NAME_MAX, REQ, 1, "node, for the lower bound") \
+	F(X, STR, node, WBP_NAME_MAX, REQ, 1, "node, for people") \
 	F(X, STR, host, WBP_HOST_MAX, REQ, 1, "address peers dial") \
 	F(X, U32, port, 65535, REQ, 1, "control port") \
 	F(X, STR, bulk, WBP_TEXT_MAX, REQ, 1, "endpoint text of its transport") \
@@ -334,7 +334,9 @@ enum wb_app_end_result {
 	F(X, STR, binding, 64, OPT, 2, "with a token: the TLS connection it was made for (wb_chan_binding), in hex") \
 	F(X, STRS, hosts, WBP_HOSTS_MAX, OPT, 2, "all addresses peers may dial, host among them; empty: host alone") \
 	F(X, U64S, rails, WBP_RAILS_MAX, OPT, 2, "bytes a second of each rail, each direction, 0 = unknown; empty: not told") \
-	F(X, STRS, ways, WBP_WAYS_MAX, OPT, 2, "endpoint texts of better transports than that of bulk, best first")
+	F(X, STRS, ways, WBP_WAYS_MAX, OPT, 2, "endpoint texts of better transports than that of bulk, best first") \
+	F(X, STR, memory, 64, OPT, 2, "the same for agents that reach each other's memory, and take routes through it; empty: none does") \
+	F(X, U64, memory_bytes_per_s, 0, OPT, 2, "that one thread copies of another agent's; 0 = unknown")
 
 #define WBF_welcome(F, S, X) \
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \

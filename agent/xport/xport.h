@@ -312,6 +312,17 @@ bool wb_xport_way(const char *endpoint, uint32_t i, char *out, size_t cap);
 /** wb_xport_meet - is there a transport by which agents with these endpoint texts may reach each
  *  other?  @allowed: as wb_xport_epoch.allowed.  Whether it works is seen when they connect. */
 bool wb_xport_meet(const char *mine, const char *theirs, const char *allowed, bool is_encrypted);
+/**
+ * wb_xport_memory - what agents have in common that reach each other's memory by shm: the kernel
+ *	they run under, and where they find each other, which is @folder (NULL: by names, which are
+ *	those of a network namespace)
+ * The text is equal for such agents and for no others, as far as can be known without connecting.
+ * 0; -errno of the system, -ENOSPC; then @out is "".
+ */
+int wb_xport_memory(const char *folder, char *out, size_t cap);
+/** wb_xport_memory_rate - bytes a second that one thread copies here, as each rail of shm does: the
+ *  best of a few copies, which take some milliseconds.  0: no memory to try it in. */
+uint64_t wb_xport_memory_rate(void);
 /** wb_xport_sockets - of a connection from an agent with @n_rail rails to one with this endpoint
  *  text, which names an address for each of its: every rail of either has a socket, and there are
  *  ops->sockets_min at least, WB_XPORT_SOCKETS_MAX at most.  Of a set's text: of the transport that

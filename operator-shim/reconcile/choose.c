@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "operator-shim/reconcile/internal.h"
+#include "operator-shim/spec/transport.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -87,7 +88,26 @@ struct numbers {
 	uint32_t domain, node;
 };
 
-/* Dense numbers, in plan order, for the agents (domains) and their nodes. */
+/* Threads of its rails copy as fast as the rails bring, as far as is known.  Else a byte more by a
+ * rail takes less time than one through memory. */
+static bool copies_fast(const struct agent *a)
+{
+	uint32_t n = WB_MAX(a->n_rail, 1);
+
+	return !a->memory_bytes_per_s || a->rail_bytes_per_s / n <= a->memory_bytes_per_s;
+}
+
+/* Are weights of this object to go from @a to @b through memory?  What is to be encrypted may not.
+ */
+static bool shares_memory(
+	const struct wb_reconcile *r, const struct agent *a, const struct agent *b)
+{
+	return a->memory[0] && !strcmp(a->memory, b->memory) && copies_fast(a) && copies_fast(b) &&
+	       wb_spec_allowed(&r->spec) & WB_VIA_SHM && r->spec.encryption == WB_ENCRYPTION_NONE;
+}
+
+/* Dense numbers, in plan order, for the agents (domains) and for nodes: of agents that share
+ * memory, else one each, wherever they run. */
 static struct numbers number_agents(struct wb_reconcile *r, const struct pick *p, size_t n)
 {
 	uint32_t n_domain = 0, n_node = 0;
@@ -108,7 +128,7 @@ static struct numbers number_agents(struct wb_reconcile *r, const struct pick *p
 			continue;
 		a->domain = n_domain++;
 		for (size_t k = 0; k < r->n_agent; k++)
-			if (r->agent[k].node_hash == a->node_hash &&
+			if (shares_memory(r, &r->agent[k], a) &&
 				r->agent[k].node_number != WB_RECONCILE_NONE)
 				a->node_number = r->agent[k].node_number;
 		if (a->node_number == WB_RECONCILE_NONE)

@@ -12,7 +12,8 @@
 
 struct agent {
 	uint32_t id;
-	char name[WB_RECONCILE_NAME_MAX + 1], node[WB_RECONCILE_NAME_MAX + 1];
+	char name[WB_RECONCILE_NAME_MAX + 1];
+	char memory[WB_RECONCILE_MEMORY_MAX + 1]; /* that it shares with others; "" = none */
 	uint64_t instance;
 	bool is_up;
 	uint64_t lost_at_ns; /* while not up: when it counts as gone */
@@ -26,7 +27,7 @@ struct agent {
 	uint32_t via; /* WB_VIA_* */
 	uint32_t families;
 	char reduced[301]; /* a port of it that is down; "" = none is */
-	uint64_t node_hash, rail_bytes_per_s;
+	uint64_t rail_bytes_per_s, memory_bytes_per_s;
 	uint64_t rail[WB_RECONCILE_RAILS_MAX]; /* bytes a second of each; n_rail 0: not told */
 	uint32_t n_rail;
 	/* Scratch of choose.c: */

@@ -392,12 +392,12 @@ static int place_agent(
 	}
 	memset(a, 0, sizeof(*a));
 	snprintf(a->name, sizeof(a->name), "%s", in->name);
-	snprintf(a->node, sizeof(a->node), "%s", in->node ? in->node : in->name);
-	a->node_hash = wb_hash64(a->node, strlen(a->node), 0);
+	snprintf(a->memory, sizeof(a->memory), "%s", in->memory ? in->memory : "");
 	a->id = in->id;
 	a->instance = in->instance;
 	a->is_up = true;
 	a->rail_bytes_per_s = in->rail_bytes_per_s;
+	a->memory_bytes_per_s = in->memory_bytes_per_s;
 	a->n_rail = WB_MIN(in->n_rail, WB_RECONCILE_RAILS_MAX);
 	for (uint32_t i = 0; i < a->n_rail; i++)
 		a->rail[i] = in->rail[i];

@@ -44,7 +44,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_RECONCILE_NAME_MAX 253 /* of an agent or a node */
+#define WB_RECONCILE_NAME_MAX 253 /* of an agent */
+#define WB_RECONCILE_MEMORY_MAX 64
 #define WB_RECONCILE_ENGINE_MAX 127 /* name of an engine */
 #define WB_RECONCILE_AGENT_MAX 63 /* of a pod's name, which its agent has; longer ones are cut */
 #define WB_RECONCILE_WORKER_MAX 191 /* name of a worker */
@@ -105,7 +106,9 @@ struct wb_reconcile_agent {
 	uint32_t id; /* the caller's, of this connection; never used twice */
 	/* Borrowed for the call.  Of a name one is let in at a time: what another instance of it
 	 * had is gone. */
-	const char *name, *node;
+	const char *name;
+	const char *memory; /* the same for agents that reach each other's; NULL, "" = none does */
+	uint64_t memory_bytes_per_s; /* that each of its rails copies of that; 0 = not known */
 	uint64_t instance; /* random, of this run of the agent */
 	uint64_t heard_term, heard_operator; /* the highest term it ever heard, and from whom */
 	struct wb_reconcile_known running; /* its active plan */

@@ -149,7 +149,8 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 	struct joined *j = wb__serve_joined(p, o);
 	struct wb_reconcile_agent a = {.id = p->id,
 		.name = p->hello.agent,
-		.node = p->hello.node && *p->hello.node ? p->hello.node : NULL,
+		.memory = p->hello.memory,
+		.memory_bytes_per_s = p->hello.memory_bytes_per_s,
 		.instance = p->hello.instance,
 		.heard_term = p->hello.term,
 		.heard_operator = p->hello.term_operator,

@@ -305,6 +305,61 @@ START_TEST(a_worker_has_its_part_of_its_rails)
 }
 END_TEST
 
+/* The memory of the trainers' agent and of three engines', and the nodes that the planner is told.
+ */
+static const struct {
+	const char *memory[4];
+	uint32_t encryption, node[4];
+	uint64_t rails, copies; /* bytes a second of an agent's two rails, of what copies memory */
+} neighbours[] = {
+	{{"a", "b", "b", "a"}, WB_ENCRYPTION_NONE, {0, 1, 1, 0}, 0, 0},
+	{{"a", "a", "a", "a"}, WB_ENCRYPTION_NONE, {0, 0, 0, 0}, 0, 0},
+	/* One that says nothing, as earlier ones do, shares with nobody, nor with its like. */
+	{{NULL, "", "b", "b"}, WB_ENCRYPTION_NONE, {0, 1, 2, 2}, 0, 0},
+	{{"b", NULL, NULL, "b"}, WB_ENCRYPTION_NONE, {0, 1, 2, 0}, 0, 0},
+	/* Memory is not encrypted, and so it carries nothing of this object. */
+	{{"b", "b", "b", "b"}, WB_ENCRYPTION_TLS, {0, 1, 2, 3}, 0, 0},
+	/* Not where rails are faster than what copies; one that is not known keeps nobody apart. */
+	{{"b", "b", "b", "b"}, WB_ENCRYPTION_NONE, {0, 0, 0, 0}, 200, 100},
+	{{"b", "b", "b", "b"}, WB_ENCRYPTION_NONE, {0, 1, 2, 3}, 202, 100},
+	{{"b", "b", "b", "b"}, WB_ENCRYPTION_NONE, {0, 0, 0, 0}, 0, 100},
+	{{"b", "b", "b", "b"}, WB_ENCRYPTION_NONE, {0, 0, 0, 0}, 202, 0},
+};
+
+START_TEST(agents_are_of_one_node_where_weights_may_go_through_memory)
+{
+	static const char *const name[] = {"t", "e1", "e2", "e3"};
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	const uint64_t rail[] = {neighbours[_i].rails / 2, neighbours[_i].rails / 2};
+	struct wb_spec spec = spec_of(2, 1);
+	const struct wb_reconcile_member *m;
+	size_t n;
+
+	spec.encryption = neighbours[_i].encryption;
+	make(&spec, 1);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct wb_reconcile_worker e = rollout(1, name[i], 12);
+		struct wb_reconcile_agent a =
+			i ? agent(i + 1, name[i], &e, 1) : agent(1, name[0], t, 2);
+
+		a.memory = neighbours[_i].memory[i];
+		a.memory_bytes_per_s = neighbours[_i].copies;
+		a.rail_bytes_per_s = neighbours[_i].rails;
+		a.rail = rail;
+		a.n_rail = 2;
+		up(a);
+	}
+	blobs(1, 1);
+	blobs(10, 12);
+	m = wb_reconcile_members(r, &n);
+	ck_assert_uint_eq(n, 5);
+	for (size_t i = 0; i < n; i++) {
+		ck_assert_uint_eq(m[i].plan.domain, m[i].agent - 1);
+		ck_assert_uint_eq(m[i].plan.node, neighbours[_i].node[m[i].agent - 1]);
+	}
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("reconcile_plans");
@@ -326,6 +381,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, another_run_of_an_agent_takes_over);
 	tcase_add_test(tc, torn_engine_degrades_and_is_fed);
 	tcase_add_loop_test(tc, a_worker_has_its_part_of_its_rails, 0, (int)WB_ARRAY_SIZE(rates));
+	tcase_add_loop_test(tc, agents_are_of_one_node_where_weights_may_go_through_memory, 0,
+		(int)WB_ARRAY_SIZE(neighbours));
 	suite_add_tcase(s, tc);
 	return s;
 }

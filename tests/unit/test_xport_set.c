@@ -561,6 +561,45 @@ START_TEST(agents_of_two_network_namespaces_meet_in_a_folder)
 }
 END_TEST
 
+static const char *memory_of(const char *folder)
+{
+	static char text[4][64];
+	static int at;
+	char *out = text[at++ % 4];
+
+	ck_assert_int_eq(wb_xport_memory(folder, out, sizeof(text[0])), 0);
+	ck_assert_uint_gt(strlen(out), 20);
+	return out;
+}
+
+/* A folder is the same by any name, and no other. */
+START_TEST(agents_that_find_each_other_have_a_text_in_common)
+{
+	char folder[] = "/tmp/wb-memory-XXXXXX", link[sizeof(folder) + 8], other[64] = "x";
+
+	ck_assert_ptr_nonnull(mkdtemp(folder));
+	snprintf(link, sizeof(link), "%s/link", folder);
+	ck_assert_int_eq(symlink(".", link), 0);
+	ck_assert_str_eq(memory_of(NULL), memory_of(NULL));
+	ck_assert_str_eq(memory_of(folder), memory_of(link));
+	ck_assert_str_ne(memory_of(folder), memory_of(NULL));
+	ck_assert_str_ne(memory_of(folder), memory_of("/"));
+	ck_assert_int_eq(strncmp(memory_of(folder), memory_of(NULL), 16), 0); /* the kernel */
+	ck_assert_int_eq(unlink(link), 0);
+	ck_assert_int_eq(rmdir(folder), 0);
+	ck_assert_int_eq(wb_xport_memory(folder, other, sizeof(other)), -ENOENT);
+	ck_assert_str_eq(other, "");
+	ck_assert_int_eq(wb_xport_memory(NULL, other, 20), -ENOSPC);
+	ck_assert_str_eq(other, "");
+	ck_assert_uint_gt(wb_xport_memory_rate(), 1000000);
+	snprintf(other, sizeof(other), "%s", memory_of(NULL));
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNET))
+		printf("SKIP: no network namespace may be made here: %s\n", strerror(errno));
+	else
+		ck_assert_str_ne(memory_of(NULL), other);
+}
+END_TEST
+
 #define LEN(a) (int)(sizeof(a) / sizeof((a)[0]))
 
 int main(void)
@@ -579,6 +618,7 @@ int main(void)
 	tcase_add_loop_test(
 		c, memory_that_cannot_be_shared_gives_way_inside_the_call, 0, LEN(gone));
 	tcase_add_test(c, nobody_by_any_way_is_refused);
+	tcase_add_test(c, agents_that_find_each_other_have_a_text_in_common);
 	tcase_add_test(c, rdma_that_brings_nothing_gives_way_and_it_is_said);
 	tcase_add_test(c, a_way_that_breaks_again_and_again_gives_way);
 	tcase_add_test(c, a_way_is_as_good_as_before_when_we_hang_up);
