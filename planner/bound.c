@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The least time a transfer can take: max(model / trainer egress, a node's need / its ingress),
- * less what never crosses a rail since one domain holds and needs it. */
+ * less what never crosses a rail since one node holds and needs it. */
 #include "planner/internal.h"
 
 #include "base/mem.h"
@@ -23,7 +23,7 @@ static bool see(const struct wb_plan *p, const struct wb_class *k, uint32_t stam
 		const struct wb_plan_worker *w = &p->worker[p->member[i]];
 		struct node_sum *n = &node[w->node];
 
-		if (mark[w->domain] == stamp) {
+		if (mark[w->node] == stamp) {
 			is_crossing = false;
 			continue;
 		}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Play the routes of every class chunk by chunk: who has it, who took it from the network. */
+/* Play the routes of every class chunk by chunk: who has it, who took it from the network, and who
+ * into each domain of that node. */
 #include "planner/internal.h"
 
 #include "base/err.h"
@@ -17,14 +18,17 @@ struct play {
 	const struct wb_class *k;
 	uint32_t cls;
 	uint32_t *pos; /* by worker: position among the needers, NOBODY = none */
-	uint32_t *slot; /* by domain: its number in the class */
+	struct slots {
+		uint32_t *of; /* by domain, or node: its number in the class, NOBODY = none */
+		uint32_t n;
+		uint32_t *taker; /* by that number and chunk: who took it from outside, or NOBODY */
+		size_t cap;
+	} domain, node;
 	uint8_t *is_holder; /* by worker */
-	uint32_t n_domain;
-	uint32_t *n_first; /* by chunk: domains that received it */
-	uint32_t *taker; /* by domain slot and chunk: who took it from the network, NOBODY = none */
-	uint8_t *received; /* by domain slot and chunk: that one got it from a trainer */
+	uint32_t *n_first; /* by chunk: nodes that received it */
+	uint8_t *received; /* by node's number and chunk: its taker got it from a trainer */
 	uint8_t *has; /* bit by needer position and chunk */
-	size_t cap_first, cap_taker, cap_received, cap_has;
+	size_t cap_first, cap_received, cap_has;
 };
 
 static int fault(const struct play *y, const struct wb_route *r, const char *what)
@@ -35,38 +39,56 @@ static int fault(const struct play *y, const struct wb_route *r, const char *wha
 		r->class_id, r->chunk_begin, r->chunk_end - 1, r->src, r->dst, what);
 }
 
+static void number(struct slots *s, uint32_t i)
+{
+	if (s->of[i] == NOBODY)
+		s->of[i] = s->n++;
+}
+
+/* Nobody has taken anything yet. */
+static int clear(struct slots *s, uint32_t n_chunk)
+{
+	size_t n = (size_t)s->n * n_chunk;
+	int rc = wb_grow(&s->taker, &s->cap, n, SIZE_MAX / 64, sizeof(*s->taker));
+
+	if (!rc)
+		memset(s->taker, 0xff, n * sizeof(*s->taker));
+	return rc;
+}
+
 static int enter(struct play *y, uint32_t cls)
 {
 	const struct wb_plan *p = y->p;
 	const struct wb_class *k = y->k = &p->cls[cls];
 	uint32_t n = k->needer_end - k->needer_begin;
-	size_t bits = ((size_t)n * k->n_chunk + 7) / 8, n_taker;
+	size_t bits = ((size_t)n * k->n_chunk + 7) / 8, n_received;
 	int rc;
 
 	y->cls = cls;
-	y->n_domain = 0;
+	y->domain.n = y->node.n = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t w = p->member[k->needer_begin + i], d = p->worker[w].domain;
+		uint32_t w = p->member[k->needer_begin + i];
 
 		y->pos[w] = i;
-		if (y->slot[d] == NOBODY)
-			y->slot[d] = y->n_domain++;
+		number(&y->domain, p->worker[w].domain);
+		number(&y->node, p->worker[w].node);
 	}
 	for (uint32_t i = k->holder_begin; i < k->holder_end; i++)
 		y->is_holder[p->member[i]] = 1;
-	n_taker = (size_t)y->n_domain * k->n_chunk;
+	n_received = (size_t)y->node.n * k->n_chunk;
 	rc = wb_grow(&y->n_first, &y->cap_first, k->n_chunk, SIZE_MAX / 64, sizeof(*y->n_first));
 	if (!rc)
-		rc = wb_grow(&y->taker, &y->cap_taker, n_taker, SIZE_MAX / 64, sizeof(*y->taker));
+		rc = clear(&y->domain, k->n_chunk);
 	if (!rc)
-		rc = wb_grow(&y->received, &y->cap_received, n_taker, SIZE_MAX / 64, 1);
+		rc = clear(&y->node, k->n_chunk);
+	if (!rc)
+		rc = wb_grow(&y->received, &y->cap_received, n_received, SIZE_MAX / 64, 1);
 	if (!rc)
 		rc = wb_grow(&y->has, &y->cap_has, bits, SIZE_MAX / 64, 1);
 	if (rc < 0)
 		return rc;
 	memset(y->n_first, 0, k->n_chunk * sizeof(*y->n_first));
-	memset(y->received, 0, n_taker);
-	memset(y->taker, 0xff, n_taker * sizeof(*y->taker));
+	memset(y->received, 0, n_received);
 	memset(y->has, 0, bits);
 	return 0;
 }
@@ -77,7 +99,8 @@ static void leave(struct play *y)
 
 	for (uint32_t i = y->k->needer_begin; i < y->k->needer_end; i++) {
 		y->pos[p->member[i]] = NOBODY;
-		y->slot[p->worker[p->member[i]].domain] = NOBODY;
+		y->domain.of[p->worker[p->member[i]].domain] = NOBODY;
+		y->node.of[p->worker[p->member[i]].node] = NOBODY;
 	}
 	for (uint32_t i = y->k->holder_begin; i < y->k->holder_end; i++)
 		y->is_holder[p->member[i]] = 0;
@@ -86,57 +109,66 @@ static void leave(struct play *y)
 /* Has @worker taken the chunk from a trainer? */
 static bool has_received(const struct play *y, uint32_t worker, uint32_t c)
 {
-	uint32_t slot = y->slot[y->p->worker[worker].domain];
+	uint32_t slot = y->node.of[y->p->worker[worker].node];
 	size_t at = (size_t)slot * y->k->n_chunk + c;
 
-	return slot != NOBODY && y->taker[at] == worker && y->received[at];
+	return slot != NOBODY && y->node.taker[at] == worker && y->received[at];
+}
+
+/* From a trainer, or from one of another node that received it. */
+static const char *play_network(
+	struct play *y, const struct wb_route *r, uint32_t c, uint32_t *taker, uint8_t *received)
+{
+	if (r->stage == WB_STAGE_RECEIVE) {
+		if (!y->is_holder[r->src])
+			return "the source is no holder";
+		if (!y->k->is_direct && y->n_first[c]++ >= wb__n_spread(WB_SPREAD_NODES, y->node.n))
+			return "trainers send this too often";
+		*received = 1;
+	} else if (y->k->is_direct || wb_route_is_inside(y->p, r) || !has_received(y, r->src, c)) {
+		return "the source is not the one that received this, or inside the node";
+	}
+	if (!y->k->is_direct && *taker != NOBODY)
+		return "its node gets this twice";
+	*taker = r->dst;
+	return NULL;
 }
 
 /* One chunk of one route; NULL, or what is wrong with it. */
 static const char *play_chunk(struct play *y, const struct wb_route *r, uint32_t c)
 {
-	const struct wb_plan_worker *w = y->p->worker;
-	size_t at = (size_t)y->slot[w[r->dst].domain] * y->k->n_chunk + c;
-	uint32_t *taker = &y->taker[at];
+	const struct wb_plan_worker *to = &y->p->worker[r->dst];
+	size_t in_node = (size_t)y->node.of[to->node] * y->k->n_chunk + c;
 	size_t bit = (size_t)y->pos[r->dst] * y->k->n_chunk + c;
-	bool is_inside = w[r->src].domain == w[r->dst].domain;
+	uint32_t *taker = &y->domain.taker[(size_t)y->domain.of[to->domain] * y->k->n_chunk + c];
+	const char *what = NULL;
 
 	if (y->has[bit / 8] & 1 << bit % 8)
 		return "it gets this twice";
 	y->has[bit / 8] |= (uint8_t)(1 << bit % 8);
-	switch (r->stage) {
-	case WB_STAGE_RECEIVE:
-		if (!y->is_holder[r->src])
-			return "the source is no holder";
-		if (!y->k->is_direct &&
-			y->n_first[c]++ >= wb__n_spread(WB_SPREAD_DOMAINS, y->n_domain))
-			return "trainers send this too often";
-		if (!y->k->is_direct && *taker != NOBODY)
-			return "its domain gets this twice";
-		y->received[at] = 1;
-		*taker = r->dst;
-		return NULL;
-	case WB_STAGE_EXTERNAL:
-		if (y->k->is_direct || is_inside || !has_received(y, r->src, c))
-			return "the source is not the one that received this, or inside the domain";
-		if (*taker != NOBODY)
-			return "its domain gets this twice";
-		*taker = r->dst;
-		return NULL;
-	default:
-		if (y->k->is_direct || *taker != r->src || !is_inside)
-			return "the source is not the one of its domain that took this";
-		return NULL;
-	}
+	if (r->stage != WB_STAGE_INTERNAL)
+		what = play_network(y, r, c, &y->node.taker[in_node], &y->received[in_node]);
+	else if (y->k->is_direct || !wb_route_is_inside(y->p, r))
+		what = "the source is in another node, or its values are rounded";
+	else if (!wb_route_is_near(y->p, r))
+		return *taker == r->src ? NULL
+					: "the source is not the one of its domain that took this";
+	else if (y->node.taker[in_node] != r->src)
+		what = "the source is not the one of its node that took this";
+	else if (*taker != NOBODY)
+		what = "its domain gets this twice";
+	*taker = r->dst;
+	return what;
 }
 
-static int play_class(struct play *y, const uint32_t *route, uint32_t n)
+/* Those inside domains come last: their sources may have it by a route between domains. */
+static int play_routes(struct play *y, const uint32_t *route, uint32_t n, bool is_local)
 {
-	size_t bits = (size_t)(y->k->needer_end - y->k->needer_begin) * y->k->n_chunk;
-
 	for (uint32_t i = 0; i < n; i++) {
 		const struct wb_route *r = &y->p->route[route[i]];
 
+		if (is_local != (r->stage == WB_STAGE_INTERNAL && !wb_route_is_near(y->p, r)))
+			continue;
 		if (y->pos[r->dst] == NOBODY)
 			return fault(y, r, "the destination does not need it");
 		for (uint32_t c = r->chunk_begin; c < r->chunk_end; c++) {
@@ -146,6 +178,18 @@ static int play_class(struct play *y, const uint32_t *route, uint32_t n)
 				return fault(y, r, what);
 		}
 	}
+	return 0;
+}
+
+static int play_class(struct play *y, const uint32_t *route, uint32_t n)
+{
+	size_t bits = (size_t)(y->k->needer_end - y->k->needer_begin) * y->k->n_chunk;
+	int rc = play_routes(y, route, n, false);
+
+	if (!rc)
+		rc = play_routes(y, route, n, true);
+	if (rc)
+		return rc;
 	for (size_t b = 0; b < bits; b++)
 		if (!(y->has[b / 8] & 1 << b % 8))
 			return wb_err_set(y->err, WB_EPLAN,
@@ -189,11 +233,13 @@ int wb__check_routes(const struct wb_plan *p, struct wb_err *err)
 	int rc = -ENOMEM;
 
 	y.pos = wb_alloc(p->n_worker * sizeof(*y.pos));
-	y.slot = wb_alloc(p->n_worker * sizeof(*y.slot));
+	y.domain.of = wb_alloc(p->n_worker * sizeof(*y.domain.of));
+	y.node.of = wb_alloc(p->n_worker * sizeof(*y.node.of));
 	y.is_holder = wb_zalloc(p->n_worker, 1);
-	if (begin && list && y.pos && y.slot && y.is_holder) {
+	if (begin && list && y.pos && y.domain.of && y.node.of && y.is_holder) {
 		memset(y.pos, 0xff, p->n_worker * sizeof(*y.pos));
-		memset(y.slot, 0xff, p->n_worker * sizeof(*y.slot));
+		memset(y.domain.of, 0xff, p->n_worker * sizeof(*y.domain.of));
+		memset(y.node.of, 0xff, p->n_worker * sizeof(*y.node.of));
 		rc = list_routes(p, begin, list, err);
 	} else {
 		wb_err_set(err, rc, "checking %" PRIu32 " routes", p->n_route);
@@ -209,11 +255,13 @@ int wb__check_routes(const struct wb_plan *p, struct wb_err *err)
 	wb_free(begin);
 	wb_free(list);
 	wb_free(y.pos);
-	wb_free(y.slot);
+	wb_free(y.domain.of);
+	wb_free(y.domain.taker);
+	wb_free(y.node.of);
+	wb_free(y.node.taker);
 	wb_free(y.is_holder);
 	wb_free(y.n_first);
 	wb_free(y.received);
-	wb_free(y.taker);
 	wb_free(y.has);
 	return rc;
 }

@@ -16,11 +16,10 @@
 
 static const char *const stage_name[WB_STAGES] = {"receive", "external", "internal"};
 
-/* What goes over one worker's rail, and inside its domain. */
+/* What goes over one worker's rail, and inside its node. */
 struct rail {
 	uint64_t out[WB_STAGES], in[WB_STAGES];
-	uint64_t inside_out,
-		inside_in; /* of the receive stage: inside its domain, through memory */
+	uint64_t inside_out, inside_in; /* of the receive stage: inside its node, through memory */
 	uint64_t lent; /* of in: landed for other workers of its domain */
 	uint64_t chunks; /* the greater of those sent and taken over the network */
 	uint32_t peers; /* other rails it talks to */
@@ -42,7 +41,7 @@ struct explain {
 	struct wb_buf *b;
 	struct rail *rail; /* by worker */
 	struct domain *domain;
-	uint64_t bytes[WB_STAGES], chunks[WB_STAGES], inside, lent;
+	uint64_t bytes[WB_STAGES], chunks[WB_STAGES], inside, near, lent; /* near: of internal */
 	uint32_t routes[WB_STAGES], n_role[3], n_engine, n_domain, n_node;
 	uint32_t bound_node, busiest; /* node (UINT32_MAX = trainer egress) and worker */
 	bool is_out; /* direction of the busiest rail */
@@ -67,11 +66,6 @@ static uint64_t route_bytes(const struct wb_plan *p, const struct wb_route *r)
 	return end - (uint64_t)r->chunk_begin * p->chunk_bytes;
 }
 
-static bool is_inside(const struct wb_plan *p, const struct wb_route *r)
-{
-	return p->worker[r->src].domain == p->worker[r->dst].domain;
-}
-
 static int by_u64(const void *a, const void *b)
 {
 	const uint64_t *x = a, *y = b;
@@ -90,7 +84,7 @@ static int count_peers(struct explain *e)
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		const struct wb_route *r = &p->route[i];
 
-		if (r->stage != WB_STAGE_INTERNAL && !is_inside(p, r))
+		if (r->stage != WB_STAGE_INTERNAL && !wb_route_is_inside(p, r))
 			pair[n++] = (uint64_t)WB_MIN(r->src_rail, r->dst_rail) << 32 |
 				    WB_MAX(r->src_rail, r->dst_rail);
 	}
@@ -131,7 +125,8 @@ static int count_routes(struct explain *e)
 			sent[r->src_rail] += chunks;
 			taken[r->dst_rail] += chunks;
 		}
-		if (r->stage == WB_STAGE_RECEIVE && is_inside(p, r)) {
+		e->near += r->stage == WB_STAGE_INTERNAL && wb_route_is_near(p, r) ? n : 0;
+		if (r->stage == WB_STAGE_RECEIVE && wb_route_is_inside(p, r)) {
 			e->rail[r->src].inside_out += n;
 			e->rail[r->dst].inside_in += n;
 			e->inside += n;
@@ -232,7 +227,7 @@ int wb_plan_summarize(const struct wb_plan *p, struct wb_plan_summary *out)
 	assert(!p->is_part);
 	rc = measure(&e);
 	if (rc == 0) {
-		*out = (struct wb_plan_summary){.busiest_ns = e.rail_ns};
+		*out = (struct wb_plan_summary){.busiest_ns = e.rail_ns, .near_bytes = e.near};
 		for (int s = 0; s < WB_STAGES; s++)
 			out->messages += e.chunks[s];
 		for (uint32_t i = 0; i < p->n_worker; i++)
@@ -348,8 +343,13 @@ static void text_rails(const struct explain *e)
 			e->routes[s], e->chunks[s], amount(e->bytes[s], c[0]));
 	if (e->inside)
 		wb_buf_printf(e->b,
-			"%s of the receive stage stay inside their domain and load no rail\n",
+			"%s of the receive stage stay inside their node and load no rail\n",
 			amount(e->inside, c[0]));
+	if (e->near)
+		wb_buf_printf(e->b,
+			"%s of the internal stage go to another agent of their node, through "
+			"memory\n",
+			amount(e->near, c[0]));
 	if (e->lent)
 		wb_buf_printf(e->b,
 			"%s land by rails that others of the domain lend (* below): the own ones "
@@ -422,7 +422,9 @@ static void json_stages(const struct explain *e)
 			"%s{\"stage\":\"%s\",\"routes\":%" PRIu32 ",\"chunks\":%" PRIu64
 			",\"bytes\":%" PRIu64 "}",
 			s ? "," : "", stage_name[s], e->routes[s], e->chunks[s], e->bytes[s]);
-	wb_buf_printf(e->b, "],\"receive_inside_bytes\":%" PRIu64 ",\n", e->inside);
+	wb_buf_printf(e->b,
+		"],\"receive_inside_bytes\":%" PRIu64 ",\"internal_near_bytes\":%" PRIu64 ",\n",
+		e->inside, e->near);
 }
 
 static void json_head(const struct explain *e)
@@ -525,7 +527,7 @@ static int json_pairs(const struct explain *e)
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		const struct wb_route *r = &p->route[i];
 
-		if (r->stage == WB_STAGE_INTERNAL || is_inside(p, r))
+		if (r->stage == WB_STAGE_INTERNAL || wb_route_is_inside(p, r))
 			continue;
 		pair[n++] = (struct pair){
 			(uint64_t)p->worker[r->src].domain << 32 | p->worker[r->dst].domain,

@@ -174,22 +174,21 @@ int wb__balance(struct wb__group *g, uint32_t n, const double *rate, uint32_t n_
 	enum wb__begin begin, double *time);
 
 /* How a plan's classes are shared: a group for each holder set, and for each needer set one a
- * domain (one a worker where the class is direct).  Classes with equal sets use the same groups. */
+ * node (one a worker where the class is direct).  Classes with equal sets use the same groups. */
 struct wb__shares {
 	struct wb__group *send, *take; /* owned */
 	uint64_t *bytes; /* owned: storage of the shares */
-	uint32_t *take_member; /* owned: needer sets ordered by (domain, worker) */
-	/* Owned; of groups to which rails are lent: needers, then the others of their domain. */
+	uint32_t *take_member; /* owned: needer sets ordered by (node, domain, worker) */
+	/* Owned; of groups to which rails are lent: needers, then others of their domains. */
 	uint32_t *lent_member;
 	uint64_t *lent_bytes;
 	double *rate; /* owned: of each worker's rail, 1 where they are not known */
 	uint32_t *send_of; /* owned: group of each class */
 	uint32_t *take_begin, *take_end; /* owned: groups of each class */
 	uint32_t n_send, n_take;
-	uint32_t
-		domains_max; /* that get a class's chunk from one that received it, with that one */
+	uint32_t nodes_max; /* that get a class's chunk from one that received it, with that one */
 	/* Bytes / rate of the most loaded rail in the best split of what must cross the network;
-	 * taken by whatever rails of the domain that needs it. */
+	 * taken by whatever rails of the node that needs it. */
 	double send_time, take_time;
 	double time; /* of the most loaded rail by these shares, nearly */
 	uint64_t send_max, take_max; /* bytes of the most loaded worker */
@@ -197,26 +196,26 @@ struct wb__shares {
 	bool may_lend;
 };
 
-/** wb__n_spread - how often trainers send a class that @n domains need. */
-static inline uint32_t wb__n_spread(uint32_t domains_max, uint32_t n)
+/** wb__n_spread - how often trainers send a class that @n nodes need. */
+static inline uint32_t wb__n_spread(uint32_t nodes_max, uint32_t n)
 {
-	return n / domains_max + (n % domains_max ? 1 : 0);
+	return n / nodes_max + (n % nodes_max ? 1 : 0);
 }
 
-/** wb__mark_holders - mark[d] = @cls + 1 for each domain d with a holder of class @cls: what its
+/** wb__mark_holders - mark[v] = @cls + 1 for each node v with a holder of class @cls: what its
  *  rollouts need of the class comes to them through memory and loads no rail. */
 static inline void wb__mark_holders(const struct wb_plan *p, uint32_t cls, uint32_t *mark)
 {
 	for (uint32_t i = p->cls[cls].holder_begin; i < p->cls[cls].holder_end; i++)
-		mark[p->worker[p->member[i]].domain] = cls + 1;
+		mark[p->worker[p->member[i]].node] = cls + 1;
 }
 
-/** wb__take_time - what a domain takes from the network over what its rails take in a second, of
- * the domain where that is most.  0 or -ENOMEM. */
+/** wb__take_time - what a node takes from the network over what its rails take in a second, of the
+ *  node where that is most.  0 or -ENOMEM. */
 int wb__take_time(const struct wb_plan *p, const struct wb__shares *s, double *out);
-/** wb__lend_rails - balance what domains take from the network, each by itself.  Where the needers'
+/** wb__lend_rails - balance what nodes take from the network, each by itself.  Where the needers'
  *  own rails would end later than the transfer has to, by @s->send_time and take_time, others of
- *  their domain are lent to them.  0 or -ENOMEM. */
+ *  their domains are lent to them.  0 or -ENOMEM. */
 int wb__lend_rails(const struct wb_plan *p, struct wb__shares *s);
 /** wb__shares_make - balance both sides of a plan that has classes and members; @may_lend: rails
  *  may be lent.  0 or -ENOMEM. */
@@ -226,7 +225,7 @@ void wb__shares_finish(struct wb__shares *s);
 /** wb__route_order - of two routes, as they stand in a plan: by stage, dst, class, chunk_begin. */
 int wb__route_order(const void *a, const void *b);
 /** wb__routes_make - plan->route, of which there is none, from the shares; the grids are set.
- *  @few_peers: small classes go whole to one domain first, and not a little to each: who takes
+ *  @few_peers: small classes go whole to one node first, and not a little to each: who takes
  *  talks to fewer trainers, which send less evenly.  0, -ENOMEM, -E2BIG. */
 int wb__routes_make(struct wb_plan *p, const struct wb__shares *s, bool few_peers);
 /* A class and its size. */

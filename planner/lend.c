@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose rails land what a domain takes from the network.  Those who need it, as long as that does
- * not hold the transfer up; else other rollout workers of the domain too, and for no more than what
- * is too much for the needers.
+ * Whose rails land what a node takes from the network.  Those who need it, as long as that does
+ * not hold the transfer up; else other rollout workers of their domains too, and for no more than
+ * what is too much for the needers.  A rail is its agent's, which lands only what workers there
+ * get.
  */
 #include "planner/internal.h"
 
@@ -14,43 +15,43 @@
 
 #define GAIN 1.01 /* rails are lent where it would take that much longer without */
 
-/* Groups and rollout workers of each domain, side by side. */
+/* Groups and rollout workers of each node, side by side. */
 struct lend {
 	const struct wb_plan *p;
 	struct wb__shares *s;
-	uint32_t *group, *group_begin; /* owned: numbers of s->take; by domain, one more */
-	uint32_t *worker, *worker_begin; /* owned: plan workers; by domain, one more */
-	struct wb__group *g; /* owned: groups of one domain */
-	uint8_t *needs_rails; /* owned, by domain */
+	uint32_t *group, *group_begin; /* owned: numbers of s->take; by node, one more */
+	uint32_t *worker, *worker_begin; /* owned: plan workers; by node, one more */
+	struct wb__group *g; /* owned: groups of one node */
+	uint8_t *needs_rails; /* owned, by node */
 };
 
-static uint32_t domain_of(const struct lend *x, uint32_t group)
+static uint32_t node_of(const struct lend *x, uint32_t group)
 {
-	return x->p->worker[x->s->take[group].member[0]].domain;
+	return x->p->worker[x->s->take[group].member[0]].node;
 }
 
-/* begin[d + 2] counts domain d: to be summed, and then to be filled at begin[d + 1]. */
+/* begin[v + 2] counts node v: to be summed, and then to be filled at begin[v + 1]. */
 static void sum_up(uint32_t *begin, uint32_t n)
 {
-	for (uint32_t d = 2; d < n + 2; d++)
-		begin[d] += begin[d - 1];
+	for (uint32_t v = 2; v < n + 2; v++)
+		begin[v] += begin[v - 1];
 }
 
-static void list_domains(struct lend *x)
+static void list_nodes(struct lend *x)
 {
 	const struct wb_plan *p = x->p;
 
 	for (uint32_t i = 0; i < x->s->n_take; i++)
-		x->group_begin[domain_of(x, i) + 2]++;
+		x->group_begin[node_of(x, i) + 2]++;
 	for (uint32_t w = 0; w < p->n_worker; w++)
-		x->worker_begin[p->worker[w].domain + 2] += p->worker[w].role == WB_ROLE_ROLLOUT;
+		x->worker_begin[p->worker[w].node + 2] += p->worker[w].role == WB_ROLE_ROLLOUT;
 	sum_up(x->group_begin, p->n_worker);
 	sum_up(x->worker_begin, p->n_worker);
 	for (uint32_t i = 0; i < x->s->n_take; i++)
-		x->group[x->group_begin[domain_of(x, i) + 1]++] = i;
+		x->group[x->group_begin[node_of(x, i) + 1]++] = i;
 	for (uint32_t w = 0; w < p->n_worker; w++)
 		if (p->worker[w].role == WB_ROLE_ROLLOUT)
-			x->worker[x->worker_begin[p->worker[w].domain + 1]++] = w;
+			x->worker[x->worker_begin[p->worker[w].node + 1]++] = w;
 }
 
 static int lend_init(struct lend *x, const struct wb_plan *p, struct wb__shares *s)
@@ -79,10 +80,10 @@ static void lend_finish(struct lend *x)
 	wb_free(x->needs_rails);
 }
 
-/* Each domain by itself, so that one slow domain does not leave the others unbalanced. */
-static int balance_domain(struct lend *x, uint32_t d, enum wb__begin begin, double *time)
+/* Each node by itself, so that one slow node does not leave the others unbalanced. */
+static int balance_node(struct lend *x, uint32_t v, enum wb__begin begin, double *time)
 {
-	uint32_t at = x->group_begin[d], n = x->group_begin[d + 1] - at;
+	uint32_t at = x->group_begin[v], n = x->group_begin[v + 1] - at;
 
 	for (uint32_t i = 0; i < n; i++)
 		x->g[i] = x->s->take[x->group[at + i]];
@@ -91,38 +92,43 @@ static int balance_domain(struct lend *x, uint32_t d, enum wb__begin begin, doub
 
 static int balance_needers(struct lend *x, double least, size_t *n_lent)
 {
-	for (uint32_t d = 0; d < x->p->n_worker; d++) {
-		size_t n_group = x->group_begin[d + 1] - x->group_begin[d];
+	for (uint32_t v = 0; v < x->p->n_worker; v++) {
+		size_t n_group = x->group_begin[v + 1] - x->group_begin[v];
 		double time = 0;
-		int rc = balance_domain(x, d, WB__BEGIN_BY_RATE, &time);
+		int rc = balance_node(x, v, WB__BEGIN_BY_RATE, &time);
 
 		if (rc < 0)
 			return rc;
-		x->needs_rails[d] = x->s->may_lend && x->s->is_rated && time > GAIN * least;
-		if (x->needs_rails[d])
-			*n_lent += n_group * (x->worker_begin[d + 1] - x->worker_begin[d]);
+		x->needs_rails[v] = x->s->may_lend && x->s->is_rated && time > GAIN * least;
+		if (x->needs_rails[v])
+			*n_lent += n_group * (x->worker_begin[v + 1] - x->worker_begin[v]);
 	}
 	return 0;
 }
 
-static bool is_member(const struct wb__group *g, uint32_t worker)
+/* It is no needer, and in the domain of one. */
+static bool may_lend(const struct wb_plan *p, const struct wb__group *g, uint32_t worker)
 {
-	for (uint32_t i = 0; i < g->n_need; i++)
+	bool is_near = false;
+
+	for (uint32_t i = 0; i < g->n_need; i++) {
 		if (g->member[i] == worker)
-			return true;
-	return false;
+			return false;
+		is_near |= p->worker[g->member[i]].domain == p->worker[worker].domain;
+	}
+	return is_near;
 }
 
-/* The other rollout workers of its domain join a group, in @member, with nothing yet. */
+/* Other rollout workers of its needers' domains join a group, in @member, with nothing yet. */
 static void widen(
-	struct lend *x, struct wb__group *g, uint32_t d, uint32_t *member, uint64_t *share)
+	struct lend *x, struct wb__group *g, uint32_t v, uint32_t *member, uint64_t *share)
 {
 	uint32_t n = g->n_need;
 
 	memcpy(member, g->member, n * sizeof(*member));
 	memcpy(share, g->share, n * sizeof(*share));
-	for (uint32_t i = x->worker_begin[d]; i < x->worker_begin[d + 1]; i++)
-		if (!is_member(g, x->worker[i]))
+	for (uint32_t i = x->worker_begin[v]; i < x->worker_begin[v + 1]; i++)
+		if (may_lend(x->p, g, x->worker[i]))
 			member[n++] = x->worker[i];
 	g->member = member;
 	g->share = share;
@@ -138,18 +144,18 @@ static int lend(struct lend *x, double least, size_t n_lent)
 	s->lent_bytes = wb_zalloc(n_lent, sizeof(*s->lent_bytes));
 	if (!s->lent_member || !s->lent_bytes)
 		return -ENOMEM;
-	for (uint32_t d = 0; d < x->p->n_worker; d++) {
+	for (uint32_t v = 0; v < x->p->n_worker; v++) {
 		double time = least;
 		int rc;
 
-		for (uint32_t i = x->group_begin[d]; x->needs_rails[d] && i < x->group_begin[d + 1];
+		for (uint32_t i = x->group_begin[v]; x->needs_rails[v] && i < x->group_begin[v + 1];
 			i++) {
 			struct wb__group *g = &s->take[x->group[i]];
 
-			widen(x, g, d, s->lent_member + at, s->lent_bytes + at);
+			widen(x, g, v, s->lent_member + at, s->lent_bytes + at);
 			at += g->n;
 		}
-		rc = x->needs_rails[d] ? balance_domain(x, d, WB__BEGIN_AS_IS, &time) : 0;
+		rc = x->needs_rails[v] ? balance_node(x, v, WB__BEGIN_AS_IS, &time) : 0;
 		if (rc < 0)
 			return rc;
 	}
@@ -164,7 +170,7 @@ int wb__lend_rails(const struct wb_plan *p, struct wb__shares *s)
 	int rc = lend_init(&x, p, s);
 
 	if (!rc) {
-		list_domains(&x);
+		list_nodes(&x);
 		rc = balance_needers(&x, least, &n_lent);
 	}
 	if (!rc && n_lent)
@@ -181,13 +187,13 @@ int wb__take_time(const struct wb_plan *p, const struct wb__shares *s, double *o
 		return -ENOMEM;
 	rate = bytes + p->n_worker;
 	for (uint32_t i = 0; i < s->n_take; i++)
-		bytes[p->worker[s->take[i].member[0]].domain] += (double)s->take[i].bytes;
+		bytes[p->worker[s->take[i].member[0]].node] += (double)s->take[i].bytes;
 	for (uint32_t w = 0; w < p->n_worker; w++)
 		if (p->worker[w].role == WB_ROLE_ROLLOUT)
-			rate[p->worker[w].domain] += s->rate[w];
-	for (uint32_t d = 0; d < p->n_worker; d++)
-		if (bytes[d] > 0)
-			most = WB_MAX(most, bytes[d] / rate[d]);
+			rate[p->worker[w].node] += s->rate[w];
+	for (uint32_t v = 0; v < p->n_worker; v++)
+		if (bytes[v] > 0)
+			most = WB_MAX(most, bytes[v] / rate[v]);
 	wb_free(bytes);
 	*out = most;
 	return 0;

@@ -32,6 +32,26 @@ static int check_worker(const struct wb_plan_input *in, uint32_t i, struct wb_er
 	return 0;
 }
 
+/* Agents of one node share memory, and so an agent is on one. */
+static int check_nodes(const struct wb_plan_input *in, struct wb_err *err)
+{
+	uint32_t *node = wb_zalloc(in->n_worker, sizeof(*node)); /* by domain, + 1; 0 = not yet */
+	int rc = node ? 0 : wb_err_set(err, -ENOMEM, "%s", wb_strerror(-ENOMEM));
+
+	for (uint32_t i = 0; i < in->n_worker && rc == 0; i++) {
+		const struct wb_plan_worker *w = &in->worker[i];
+
+		if (node[w->domain] && node[w->domain] != w->node + 1)
+			rc = wb_err_set(err, -EINVAL,
+				"worker %" PRIu32 " of domain %" PRIu32 " is on node %" PRIu32
+				", others of the domain on node %" PRIu32,
+				i, w->domain, w->node, node[w->domain] - 1);
+		node[w->domain] = w->node + 1;
+	}
+	wb_free(node);
+	return rc;
+}
+
 static int check_input(const struct wb_plan_input *in, struct wb_err *err)
 {
 	uint32_t n_role[3] = {0};
@@ -61,7 +81,7 @@ static int check_input(const struct wb_plan_input *in, struct wb_err *err)
 			"a plan needs a trainer and a rollout worker; there are %" PRIu32
 			" and %" PRIu32,
 			n_role[WB_ROLE_TRAINER], n_role[WB_ROLE_ROLLOUT]);
-	return 0;
+	return check_nodes(in, err);
 }
 
 /* Layouts with one worker of each role that has them. */
@@ -217,7 +237,7 @@ static void forget_routes(struct wb_plan *p)
 	p->n_route = 0;
 }
 
-/* Classes split over all domains come most evenly; where that makes too many peers, less so. */
+/* Classes split over all nodes come most evenly; where that makes too many peers, less so. */
 static int make_routes(struct wb_plan *p, const struct wb__shares *s, struct wb_plan_summary *out)
 {
 	struct wb_plan_summary even = {0};

@@ -12,24 +12,31 @@
  * chunk_bytes (the last chunk is shorter).  Grid and chunk numbers are the same in every stage.
  *
  * Routes cover a class's grid:
- *	RECEIVE   trainer worker -> rollout worker of the domain that takes the chunk first
- *	EXTERNAL  rollout worker -> rollout worker of another domain
- *	INTERNAL  rollout worker -> rollout worker of the same domain
- * Every needer's domain gets each chunk over the network exactly once (RECEIVE or EXTERNAL), and
- * every other needer of that domain gets it by INTERNAL from the one that did.  RECEIVE routes of
+ *	RECEIVE   trainer worker -> rollout worker of the node that takes the chunk first
+ *	EXTERNAL  rollout worker -> rollout worker of another node
+ *	INTERNAL  rollout worker -> rollout worker of the same node, through memory
+ * A domain is one agent's workers.  A node is one or more domains that reach each other's memory,
+ * on one host; agents that do not are nodes of their own, wherever they run.
+ *
+ * Every needer's node gets each chunk over the network exactly once (RECEIVE or EXTERNAL).  From
+ * the worker that took it, every other domain of the node in which it is needed gets it once, by an
+ * INTERNAL route between domains (wb_route_is_near()), and every other needer by an INTERNAL route
+ * inside its domain, from the one that has it there.  RECEIVE routes of
  * a class partition its grid, so trainers together send each needed byte once.  Only a class that
- * more than WB_SPREAD_DOMAINS domains need they send once for every so many of these, when that
+ * more than WB_SPREAD_NODES nodes need they send once for every so many of these, when that
  * does not make the transfer longer: else who receives a chunk had to talk to all of them.
- * EXTERNAL sources are the RECEIVE destinations of the same chunk, INTERNAL sources the ones that
- *took it from the network: the stages are ordered and no chunk waits in a circle.
+ * EXTERNAL sources are the RECEIVE destinations of the same chunk, sources of near routes the ones
+ * that took it from the network, and those inside a domain the ones that took it from outside: each
+ * waits only for those before, and no chunk waits in a circle.
  *
  * The bytes of a RECEIVE or EXTERNAL route go by two rails, which are named: src_rail and dst_rail,
  * rails of workers in the source's and the destination's domain.  They are the two workers' own,
  * but where a rollout worker's rail is too slow for what only that worker needs: another rollout
- * worker of the domain lends it the rail, to land these bytes and to pass them on to other domains.
+ * worker of the domain lends it the rail, to land these bytes and to pass them on to other nodes.
+ * A RECEIVE inside a node goes through memory, and loads no rail.
  * Inside the domain nothing changes: the destination has the chunk, and INTERNAL brings it to
  * others.  Rails are lent only if the input says so, where all rates are known, and as little as
- *lets the busiest rail end as early as if any of the domain could land anything.
+ *lets the busiest rail end as early as if any of the domains there could land anything.
  *
  * A needer whose parameter cannot give the wire value back bit for bit (F32 checkpoint, BF16
  * parameter) is nobody's source.  Such needers are in a class of their own, a direct class: every
@@ -49,7 +56,7 @@
 #define WB_CHUNK_BYTES_MIN (256u << 10) /* of the planner's own choice */
 #define WB_CHUNK_BYTES_LEAST 1024u /* that a caller may ask for: small models in simulations */
 #define WB_CHUNK_BYTES_MAX (16u << 20)
-#define WB_SPREAD_DOMAINS 32 /* that get a chunk which trainers have sent once */
+#define WB_SPREAD_NODES 32 /* that get a chunk which trainers have sent once */
 #define WB_PEERS_GOAL 64 /* above it a plan with fewer peers is looked for */
 /* Slots of a pool that keep an edge busy: one filled, one on the wire, one drained. */
 #define WB_POOL_DEPTH 3
@@ -60,7 +67,9 @@ struct wb_plan_worker {
 	uint32_t layout; /* index into the layouts */
 	uint32_t engine; /* rollouts: engine number, dense from 0; trainers: 0 */
 	uint32_t domain; /* exchange domain number, dense from 0: one an agent */
-	uint32_t node; /* node number, dense from 0; for the lower bound */
+	/* Node number, dense from 0: domains of one node exchange through memory.  All workers of a
+	 * domain have the same. */
+	uint32_t node;
 	uint64_t rail_bytes_per_s; /* of this worker's rail, each direction; 0 = unknown: equal */
 };
 
@@ -132,7 +141,7 @@ struct wb_plan {
 	 * exchange routes, exchange in and exchange out. */
 	uint64_t trainer_slot_min_bytes, rollout_slot_min_bytes;
 	/* Lower bounds in ns when every rail rate is known, else 0; the worker's: as only holders
-	 * send, and any rail of a domain lands what it needs.  Where a domain has trainers and
+	 * send, and any rail of a node lands what it needs, once.  Where a node has trainers and
 	 * rollouts, what it holds and needs goes through memory and counts for no rail. */
 	uint64_t node_bound_ns, worker_bound_ns;
 	uint64_t model_bytes; /* bytes that any rollout needs, each once */
@@ -164,6 +173,21 @@ int wb_plan_check(const struct wb_plan *p, const struct wb_manifest *m,
 /** wb_plan_bound_by - what sets the greater of a plan's two bounds, in words; NULL = unknown. */
 const char *wb_plan_bound_by(const struct wb_plan *p);
 
+/** wb_route_is_near - does the route go from one domain to another of the same node?  Its bytes
+ *  then go through memory, whatever its stage is. */
+static inline bool wb_route_is_near(const struct wb_plan *p, const struct wb_route *r)
+{
+	const struct wb_plan_worker *a = &p->worker[r->src], *b = &p->worker[r->dst];
+
+	return a->node == b->node && a->domain != b->domain;
+}
+
+/** wb_route_is_inside - does the route stay inside a node, and load no rail? */
+static inline bool wb_route_is_inside(const struct wb_plan *p, const struct wb_route *r)
+{
+	return p->worker[r->src].node == p->worker[r->dst].node;
+}
+
 /** wb_class_has_member - is @worker a holder or a needer of class @k of @p? */
 bool wb_class_has_member(const struct wb_plan *p, const struct wb_class *k, uint32_t worker);
 
@@ -187,6 +211,7 @@ int wb_plan_explain(const struct wb_plan *p, const struct wb_manifest *m,
 
 struct wb_plan_summary {
 	uint64_t messages; /* chunks that go from a worker to another, in all stages */
+	uint64_t near_bytes; /* to another agent of the same node, through memory */
 	uint32_t peers_max; /* most workers that one sends to or takes from over the network */
 	uint64_t busiest_ns; /* what the rail that ends last has to carry; 0 = a rate is unknown */
 };

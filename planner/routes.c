@@ -2,9 +2,9 @@
 /*
  * Cut the chunk grids: who sends which chunk to whom.
  *
- * Holders partition a class's grid by their shares, and so do the needers of every domain (the
- * takers).  Where no taker changes, the chunks are split evenly over the domains: the part of a
- * domain comes to it from the trainers, the other domains' takers get it from its taker.  Since a
+ * Holders partition a class's grid by their shares, and so do the needers of every node (the
+ * takers).  Where no taker changes, the chunks are split evenly over the nodes: the part of a
+ * node comes to it from the trainers, the other nodes' takers get it from its taker.  Since a
  * taker passes on at most what it takes, exchange never loads a rail more than ingress does.
  * Rounding to whole chunks carries its error to the next class, so a rail is never more than about
  * a chunk away from its share, whatever the number of classes; large classes come first.  What is
@@ -40,7 +40,8 @@ struct routing {
 	size_t cap_route;
 	/* By rail: bytes owed (share less what was given so far) as sender, as taker, as first. */
 	int64_t *owed_send, *owed_take, *owed_first;
-	uint32_t *started; /* by rail: classes whose first domain it was */
+	uint32_t *started; /* by rail: classes whose first node was its own */
+	uint64_t *near; /* by worker: bytes from another domain of its node, through memory */
 	double rate_max;
 	bool few_peers;
 	struct want *want; /* scratch of n_worker */
@@ -146,6 +147,19 @@ static void apportion(
 	deal(r, g->n, k->n_chunk, 0);
 }
 
+/* One of the needers of a group in the domain of @lender, @turn: which.  There is one. */
+static uint32_t needer_near(
+	const struct wb_plan *p, const struct wb__group *g, uint32_t lender, uint32_t turn)
+{
+	uint32_t begin = 0, end, domain = p->worker[lender].domain;
+
+	while (p->worker[g->member[begin]].domain != domain)
+		begin++;
+	for (end = begin; end < g->n_need && p->worker[g->member[end]].domain == domain;)
+		end++;
+	return g->member[begin + turn % (end - begin)];
+}
+
 /* Ranges in member order from member @turn on; what was given is taken off what is owed.  What
  * comes by a rail that is lent goes to one of those who need it. */
 static uint32_t lay_ranges(struct routing *r, const struct wb_class *k, const struct wb__group *g,
@@ -161,7 +175,8 @@ static uint32_t lay_ranges(struct routing *r, const struct wb_class *k, const st
 		owed[w] -= (int64_t)range_bytes(r->p, k, at, at + count);
 		at += count;
 		if (count)
-			out[n++] = (struct range){at, is_lent ? g->member[pos % g->n_need] : w, w};
+			out[n++] =
+				(struct range){at, is_lent ? needer_near(r->p, g, w, pos) : w, w};
 	}
 	return n;
 }
@@ -173,7 +188,7 @@ static int add_route(struct routing *r, struct wb_route x)
 
 	if (rc < 0)
 		return rc;
-	if (p->worker[x.src].domain == p->worker[x.dst].domain) { /* no rail is asked for */
+	if (wb_route_is_inside(p, &x)) { /* no rail is asked for */
 		x.src_rail = x.src;
 		x.dst_rail = x.dst;
 	}
@@ -207,8 +222,8 @@ static int receive(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, cons
 	return 0;
 }
 
-/* The domain with which an interval begins: the one whose taker has begun least often. */
-static uint32_t first_domain(struct routing *r, uint32_t n)
+/* The node with which an interval begins: the one whose taker has begun least often. */
+static uint32_t first_node(struct routing *r, uint32_t n)
 {
 	uint32_t best = 0;
 
@@ -224,7 +239,7 @@ static int route_interval(struct routing *r, uint32_t cls, uint32_t a, uint32_t 
 {
 	const struct wb_class *k = &r->p->cls[cls];
 	int64_t even = (int64_t)(range_bytes(r->p, k, a, b) / n);
-	uint32_t turn = n > 1 ? first_domain(r, n) : 0, at = a;
+	uint32_t turn = n > 1 ? first_node(r, n) : 0, at = a;
 
 	for (uint32_t g = 0; g < n; g++) {
 		uint32_t rail = r->taker[g]->rail;
@@ -251,21 +266,50 @@ static int route_interval(struct routing *r, uint32_t cls, uint32_t a, uint32_t 
 	return 0;
 }
 
-/* Inside a domain every other needer gets each range from its taker. */
+/* @n needers, all of one domain, get chunks [a, @from.end) of @from, who is one of them or of
+ * another domain: then the one who has had least so gets them from there, and the others from that
+ * one. */
+static int route_domain(struct routing *r, uint32_t cls, const uint32_t *member, uint32_t n,
+	uint32_t a, struct range from)
+{
+	const struct wb_plan *p = r->p;
+	bool is_there = p->worker[from.worker].domain == p->worker[member[0]].domain;
+	struct range via = from;
+	int rc = 0;
+
+	if (!is_there) {
+		via.worker = member[0];
+		for (uint32_t m = 1; m < n; m++)
+			if (r->near[member[m]] < r->near[via.worker])
+				via.worker = member[m];
+		r->near[via.worker] += range_bytes(p, &p->cls[cls], a, from.end);
+		rc = add_route(r, route_of(cls, a, from.end, WB_STAGE_INTERNAL, &from, &via));
+	}
+	for (uint32_t m = 0; m < n && !rc; m++) {
+		struct range to = {from.end, member[m], member[m]};
+
+		if (to.worker != via.worker)
+			rc = add_route(r, route_of(cls, a, to.end, WB_STAGE_INTERNAL, &via, &to));
+	}
+	return rc;
+}
+
+/* Inside a node every other needer gets each range from its taker, and through a domain's memory
+ * each comes once. */
 static int route_inside(struct routing *r, uint32_t cls, const struct wb__group *g,
 	const struct range *take, uint32_t n_take)
 {
+	const struct wb_plan_worker *w = r->p->worker;
 	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < n_take; i++) {
-		for (uint32_t m = 0; m < g->n_need; m++) {
-			struct range to = {take[i].end, g->member[m], g->member[m]};
+		for (uint32_t m = 0, end; m < g->n_need; m = end) {
+			uint32_t domain = w[g->member[m]].domain;
 			int rc;
 
-			if (to.worker == take[i].worker)
-				continue;
-			rc = add_route(
-				r, route_of(cls, at, to.end, WB_STAGE_INTERNAL, &take[i], &to));
+			for (end = m + 1; end < g->n_need && w[g->member[end]].domain == domain;)
+				end++;
+			rc = route_domain(r, cls, g->member + m, end - m, at, take[i]);
 			if (rc < 0)
 				return rc;
 		}
@@ -281,7 +325,7 @@ static int by_u32(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Takers of every group, who pass on what they take to the other needers of their domain. */
+/* Takers of every group, who pass on what they take to the other needers of their node. */
 static int lay_takers(struct routing *r, uint32_t cls)
 {
 	const struct wb_class *k = &r->p->cls[cls];
@@ -334,7 +378,7 @@ static int route_class(struct routing *r, uint32_t cls)
 	const struct wb_class *k = &r->p->cls[cls];
 	const struct wb__group *send = &r->s->send[r->s->send_of[cls]];
 	uint32_t n = r->s->take_end[cls] - r->s->take_begin[cls];
-	uint32_t n_spread = wb__n_spread(r->s->domains_max, n);
+	uint32_t n_spread = wb__n_spread(r->s->nodes_max, n);
 	int rc;
 
 	apportion(r, k, send, r->owed_send);
@@ -447,6 +491,7 @@ int wb__routes_make(struct wb_plan *p, const struct wb__shares *s, bool few_peer
 	r.owed_take = r.owed_send + n;
 	r.owed_first = r.owed_take + n;
 	r.started = wb_zalloc(n, sizeof(*r.started));
+	r.near = wb_zalloc(n, sizeof(*r.near));
 	r.want = wb_zalloc(n, sizeof(*r.want));
 	r.count = wb_zalloc(n, sizeof(*r.count));
 	r.hold = wb_zalloc(n, sizeof(*r.hold));
@@ -454,10 +499,12 @@ int wb__routes_make(struct wb_plan *p, const struct wb__shares *s, bool few_peer
 	r.taker = wb_zalloc(n, sizeof(struct range *));
 	for (uint32_t i = 0; i < p->n_worker; i++)
 		r.rate_max = WB_MAX(r.rate_max, s->rate[i]);
-	if (r.owed_send && r.started && r.want && r.count && r.hold && r.take_at && r.taker)
+	if (r.owed_send && r.started && r.near && r.want && r.count && r.hold && r.take_at &&
+		r.taker)
 		rc = route_all(&r);
 	wb_free(r.owed_send);
 	wb_free(r.started);
+	wb_free(r.near);
 	wb_free(r.want);
 	wb_free(r.count);
 	wb_free(r.hold);

@@ -49,14 +49,16 @@ static int group_send(const struct wb_plan *p, struct wb__shares *s)
 	return 0;
 }
 
-struct by_domain {
-	uint32_t domain, worker;
+struct by_node {
+	uint32_t node, domain, worker;
 };
 
-static int cmp_domain(const void *a, const void *b)
+static int cmp_node(const void *a, const void *b)
 {
-	const struct by_domain *x = a, *y = b;
+	const struct by_node *x = a, *y = b;
 
+	if (x->node != y->node)
+		return x->node < y->node ? -1 : 1;
 	if (x->domain != y->domain)
 		return x->domain < y->domain ? -1 : 1;
 	return x->worker < y->worker ? -1 : x->worker > y->worker;
@@ -64,19 +66,19 @@ static int cmp_domain(const void *a, const void *b)
 
 /* Groups of one needer set, in take_member from @at on. */
 static uint32_t cut_set(const struct wb_plan *p, const struct wb_class *k, struct wb__shares *s,
-	struct by_domain *tmp, uint32_t at)
+	struct by_node *tmp, uint32_t at)
 {
 	uint32_t n = k->needer_end - k->needer_begin, begin = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t w = p->member[k->needer_begin + i];
 
-		tmp[i] = (struct by_domain){p->worker[w].domain, w};
+		tmp[i] = (struct by_node){p->worker[w].node, p->worker[w].domain, w};
 	}
-	qsort(tmp, n, sizeof(*tmp), cmp_domain);
+	qsort(tmp, n, sizeof(*tmp), cmp_node);
 	for (uint32_t i = 0; i < n; i++) {
 		s->take_member[at + i] = tmp[i].worker;
-		if (i + 1 < n && !k->is_direct && tmp[i + 1].domain == tmp[i].domain)
+		if (i + 1 < n && !k->is_direct && tmp[i + 1].node == tmp[i].node)
 			continue;
 		s->take[s->n_take++] = (struct wb__group){.member = s->take_member + at + begin,
 			.n = i + 1 - begin,
@@ -90,7 +92,7 @@ static int group_take(const struct wb_plan *p, struct wb__shares *s)
 {
 	/* First class with the set, + 1; direct classes count apart. */
 	uint32_t *seen = wb_zalloc(2 * ((size_t)p->n_member + 1), sizeof(*seen)), at = 0;
-	struct by_domain *tmp = wb_zalloc(p->n_worker, sizeof(*tmp));
+	struct by_node *tmp = wb_zalloc(p->n_worker, sizeof(*tmp));
 
 	if (!seen || !tmp) {
 		wb_free(seen);
@@ -158,7 +160,7 @@ static int most_loaded(
 }
 
 /*
- * Leave what must cross a rail, for the bound.  A domain that holds what it needs has it without
+ * Leave what must cross a rail, for the bound.  A node that holds what it needs has it without
  * one, and its rollouts can pass it on: such a class need not leave the trainers by theirs.
  */
 static int leave_crossing(const struct wb_plan *p, struct wb__shares *s)
@@ -174,7 +176,7 @@ static int leave_crossing(const struct wb_plan *p, struct wb__shares *s)
 
 		wb__mark_holders(p, c, mark);
 		for (uint32_t g = s->take_begin[c]; g < s->take_end[c]; g++) {
-			if (mark[p->worker[s->take[g].member[0]].domain] != c + 1)
+			if (mark[p->worker[s->take[g].member[0]].node] != c + 1)
 				continue;
 			s->take[g].bytes -= k->bytes;
 			if (!is_passed_on || k->is_direct)
@@ -198,7 +200,7 @@ static bool add_spread(const struct wb_plan *p, struct wb__shares *s, bool is_mo
 	bool is_any = false;
 
 	for (uint32_t c = 0; c < p->n_class; c++) {
-		uint64_t n = wb__n_spread(WB_SPREAD_DOMAINS, s->take_end[c] - s->take_begin[c]);
+		uint64_t n = wb__n_spread(WB_SPREAD_NODES, s->take_end[c] - s->take_begin[c]);
 		uint64_t more = p->cls[c].is_direct ? 0 : (n - 1) * p->cls[c].bytes;
 
 		s->send[s->send_of[c]].bytes += is_more ? more : -more;
@@ -207,20 +209,20 @@ static bool add_spread(const struct wb_plan *p, struct wb__shares *s, bool is_mo
 	return is_any;
 }
 
-/* Trainers send what very many domains need to each part of these, if that holds neither the
+/* Trainers send what very many nodes need to each part of these, if that holds neither the
  * transfer up nor them: they go on when they have sent everything. */
 static int spread(const struct wb_plan *p, struct wb__shares *s)
 {
 	double time;
 	int rc;
 
-	s->domains_max = WB_SPREAD_DOMAINS;
+	s->nodes_max = WB_SPREAD_NODES;
 	if (!add_spread(p, s, true))
 		return 0;
 	rc = balance_send(p, s, &time);
 	if (rc < 0 || time <= WB_MAX(s->send_time, s->take_time) / SPREAD_TIME)
 		return rc;
-	s->domains_max = UINT32_MAX;
+	s->nodes_max = UINT32_MAX;
 	(void)add_spread(p, s, false);
 	return balance_send(p, s, &time);
 }
@@ -267,7 +269,7 @@ static int make(const struct wb_plan *p, bool is_bound, bool may_lend, struct wb
 	return 0;
 }
 
-/* Does any domain have workers of both roles? */
+/* Does any node have workers of both roles? */
 static int is_colocated(const struct wb_plan *p)
 {
 	uint8_t *role = wb_zalloc(p->n_worker, 1);
@@ -276,9 +278,9 @@ static int is_colocated(const struct wb_plan *p)
 	if (!role)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < p->n_worker; i++)
-		role[p->worker[i].domain] |= (uint8_t)p->worker[i].role;
-	for (uint32_t d = 0; d < p->n_worker; d++)
-		both |= role[d] == (WB_ROLE_TRAINER | WB_ROLE_ROLLOUT);
+		role[p->worker[i].node] |= (uint8_t)p->worker[i].role;
+	for (uint32_t v = 0; v < p->n_worker; v++)
+		both |= role[v] == (WB_ROLE_TRAINER | WB_ROLE_ROLLOUT);
 	wb_free(role);
 	return both;
 }

@@ -67,11 +67,6 @@ static uint64_t bytes_of(const struct wb_plan *p, const struct wb_route *r)
 	return n;
 }
 
-static bool is_local(const struct wb_plan *p, const struct wb_route *r)
-{
-	return p->worker[r->src].domain == p->worker[r->dst].domain;
-}
-
 /* Of the whole transfer. */
 static void add_volumes(struct lockstep *l)
 {
@@ -81,7 +76,7 @@ static void add_volumes(struct lockstep *l)
 		const struct wb_route *r = &p->route[i];
 		double n = (double)bytes_of(p, r);
 
-		if (is_local(p, r)) {
+		if (wb_route_is_inside(p, r)) {
 			l->internal[r->dst] += n;
 			continue;
 		}
@@ -140,7 +135,7 @@ static uint32_t peers_of(const struct lockstep *l, enum wb_stage stage, uint64_t
 		for (uint32_t i = 0; i < p->n_route; i++) {
 			const struct wb_route *r = &p->route[i];
 
-			if (r->stage == stage && !is_local(p, r))
+			if (r->stage == stage && !wb_route_is_inside(p, r))
 				pair[n++] = way ? (uint64_t)r->dst << 32 | r->src
 						: (uint64_t)r->src << 32 | r->dst;
 		}

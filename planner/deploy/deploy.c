@@ -50,12 +50,31 @@ static int make_map(const struct wb__tensors *t, const struct wb_parallel *p, ui
 struct place {
 	uint32_t per_node, node, used, domain; /* used: GPUs of the node */
 	bool is_open; /* the node and domain have somebody */
+	bool shares_memory;
+	uint32_t pods, pod_size, in_pod; /* the size is of those here; workers of the last one */
+	uint32_t left; /* workers of this side */
 };
 
 static void next_node(struct place *p)
 {
 	p->node += p->used > 0;
 	p->used = 0;
+}
+
+static void next_pod(struct place *p)
+{
+	p->domain += p->is_open;
+	p->is_open = false;
+	p->in_pod = 0;
+}
+
+/* Of the workers that are left those that this node has room for are divided. */
+static void size_pods(struct place *p)
+{
+	uint32_t here = WB_MIN(p->left, p->per_node - p->used);
+
+	p->pod_size = (uint32_t)wb_ceil_div(here, p->pods);
+	next_pod(p);
 }
 
 /* Before the first of @n workers that belong together. */
@@ -65,19 +84,23 @@ static void begin_pods(struct place *p, uint32_t n)
 
 	if (!fits)
 		next_node(p);
-	p->domain += p->is_open;
-	p->is_open = false;
+	p->left = n;
+	size_pods(p);
 }
 
 static void put(struct place *p, struct wb_plan_worker *w)
 {
 	if (p->used == p->per_node) {
 		next_node(p);
-		p->domain += p->is_open;
+		size_pods(p);
+	} else if (p->in_pod == p->pod_size) {
+		next_pod(p);
 	}
-	w->node = p->node;
 	w->domain = p->domain;
+	w->node = p->shares_memory ? p->node : p->domain;
 	p->used++;
+	p->in_pod++;
+	p->left--;
 	p->is_open = true;
 }
 
@@ -113,7 +136,9 @@ static int add_workers(struct wb_deploy *d, const struct wb__tensors *t, struct 
 	const struct wb_deploy_spec *s = &d->spec;
 	uint32_t most = WB_MAX(s->trainer.world, s->rollout.world);
 	uint32_t *layout_of = wb_alloc(most * sizeof(*layout_of));
-	struct place place = {.per_node = s->gpus_per_node};
+	struct place place = {.per_node = s->gpus_per_node,
+		.pods = WB_MAX(s->pods, 1),
+		.shares_memory = s->shares_memory};
 	int rc = layout_of ? 0 : wb_err_set(err, -ENOMEM, "%s", wb_strerror(-ENOMEM));
 
 	if (rc == 0) {

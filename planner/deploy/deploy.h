@@ -8,7 +8,8 @@
  * The trainer's workers fill nodes of gpus_per_node GPUs in the order of their ranks; engines begin
  * on the node after.  An engine that fits on one node is never on two: it begins on the next node
  * where what is left is too little.  The workers of an engine, or of the trainer, on one node are a
- * pod: one agent, one exchange domain.  Each worker has a NIC of its own.
+ * pod, or several of as many workers: a pod is one agent, one exchange domain.  Each worker has a
+ * NIC of its own.
  *
  * Workers that hold the same have one map.  Threads: any; a deployment does not change once it is
  * made.  Layer: planner/deploy (over planner).
@@ -23,6 +24,11 @@ struct wb_deploy_spec {
 	uint32_t engines;
 	uint32_t gpus_per_node;
 	uint64_t rail_bytes_per_s; /* of each NIC, each direction */
+	uint32_t pods; /* of an engine, or the trainer, on a node, where there are workers for them;
+			  0 = 1 */
+	/* Pods of a node reach each other's memory; else each is a node of its own to the planner.
+	 */
+	bool shares_memory;
 };
 
 struct wb_deploy {

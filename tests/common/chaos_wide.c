@@ -35,6 +35,7 @@ static const struct {
 	[WIDE_HOLDS] = {"holds", "that outlasted their transfer"},
 	[WIDE_APART] = {"engines apart", "updates of theirs"},
 	[WIDE_PODS] = {"pods of one host", "grants with more than 3 others outstanding"},
+	[WIDE_NODES] = {"agents of one node", "updates of engines there"},
 };
 
 const char *chaos_wide_name(enum chaos_wide kind)
@@ -93,15 +94,23 @@ static void fill_pods(struct chaos *c, struct world_opts *o)
 	o->one_pod = o->agents_per_engine == 1 && below(c, 2);
 }
 
+static uint32_t draw(const struct chaos *c, uint64_t kind)
+{
+	uint64_t one_in = kind == WIDE_BIG ? BIG_ONE_IN : ONE_IN;
+
+	return (uint32_t)(wb_mix64(c->o.seed ^ (kind + 1) << 40) % one_in == 0) << kind;
+}
+
 void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 {
 	c->wide_rng.state = wb_mix64(c->o.seed ^ 0x3d1de);
 	/* Each by itself: another kind does not change what seeds have of these. */
-	for (uint64_t i = 0; i < CHAOS_WIDE; i++)
-		c->wide |= (uint32_t)(!(wb_mix64(c->o.seed ^ (i + 1) << 40) %
-					(i == WIDE_BIG ? BIG_ONE_IN : ONE_IN)))
-			   << i;
-	c->wide |= c->wide ? 0 : 1u << below(c, CHAOS_WIDE);
+	for (uint64_t i = 0; i < WIDE_NODES; i++)
+		c->wide |= draw(c, i);
+	c->wide |= c->wide ? 0 : 1u << below(c, WIDE_NODES);
+	c->wide |= draw(c, WIDE_NODES);
+	if (has(c, WIDE_NODES))
+		o->agents_per_node = 2 + (uint32_t)(wb_mix64(c->o.seed ^ 0x20de) % 3);
 	if (has(c, WIDE_NO_SUMS)) {
 		o->no_sums = true;
 		o->fault = NULL; /* flipped bits are not noticed then */
@@ -302,6 +311,7 @@ void chaos_wide_count(struct chaos *c)
 
 		c->wide_fired[WIDE_NO_SUMS] += has(c, WIDE_NO_SUMS) ? k->n_updates : 0;
 		c->wide_fired[WIDE_APART] += has(c, WIDE_APART) ? k->n_updates : 0;
+		c->wide_fired[WIDE_NODES] += has(c, WIDE_NODES) ? k->n_updates : 0;
 		c->wide_fired[WIDE_SLOW] += k->is_slow ? k->n_updates : 0;
 	}
 }

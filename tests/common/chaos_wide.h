@@ -23,6 +23,7 @@ enum chaos_wide {
 	WIDE_LANES, /* packing and assembling take time */
 	WIDE_HOLDS, /* trainers hold versions, and let go at any time */
 	WIDE_APART, /* engines of one address family, and of another */
+	WIDE_NODES, /* two to four agents share memory, and take from the network together */
 	CHAOS_WIDE
 };
 

@@ -250,6 +250,7 @@ static void make_workers(struct gen *g, struct fx_deploy *d, uint32_t n_t, uint3
 {
 	uint32_t copies = 1 + below(g, 2), engines = 1 + below(g, 3), size = 1 + below(g, n_r + 1);
 	uint32_t n = n_t * copies + n_r * engines, at = 0, n_domain = (n_t * copies + 1) / 2;
+	uint32_t per_node = g->o->shares_memory ? 2 : 1;
 
 	d->worker = calloc(n, sizeof(*d->worker));
 	for (; at < n_t * copies; at++)
@@ -257,7 +258,7 @@ static void make_workers(struct gen *g, struct fx_deploy *d, uint32_t n_t, uint3
 			WB_ROLE_TRAINER, at % n_t, 0, at / 2, at / 4, 1000000000};
 	for (uint32_t i = 0; i < n_r * engines; i++)
 		d->worker[at++] = (struct wb_plan_worker){WB_ROLE_ROLLOUT, n_t + i % n_r, i / n_r,
-			n_domain + i / size, n_domain + i / size, 1000000000};
+			n_domain + i / size, n_domain + i / size / per_node, 1000000000};
 	d->in = (struct wb_plan_input){.manifest = d->m,
 		.layout = (const struct wb_map *const *)d->layout,
 		.n_layout = n_t + n_r,

@@ -20,6 +20,7 @@ struct fx_deploy_opts {
 	uint32_t n_tensor, side_max; /* rows and columns are 1..side_max */
 	uint32_t trainers_max, rollouts_max; /* layouts of each role */
 	bool is_plain; /* no steps, casts or repeats */
+	bool shares_memory; /* two domains of rollouts are a node */
 };
 
 void fx_deploy_random(struct fx_deploy *d, const struct fx_deploy_opts *o);

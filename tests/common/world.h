@@ -148,6 +148,7 @@ struct world_opts {
 	bool peers_reconnect; /* a broken control pipe between the living loses messages, no more */
 	const char *fault; /* WB_FAULT of every agent; NULL = none */
 	bool trainer_staged, rollout_staged, all_engines, supersede; /* the object's mode */
+	uint32_t agents_per_node; /* that share memory, in the order of plans; 0 = 1 */
 	bool one_pod; /* all engines have one agent; agents_per_engine is 1 */
 	bool twins; /* rollouts have the first tensor twice */
 	uint32_t window; /* grants outstanding from a worker for another; 0 = their own choice */

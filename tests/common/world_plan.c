@@ -96,8 +96,10 @@ static void make_plan(struct world *w, struct world_epoch *e)
 			l++;
 		if (l == in.n_layout)
 			layout[in.n_layout++] = k->map;
-		pw[i] = (struct wb_plan_worker){
-			.role = k->role, .layout = l, .domain = domain, .node = domain};
+		pw[i] = (struct wb_plan_worker){.role = k->role,
+			.layout = l,
+			.domain = domain,
+			.node = domain / WB_MAX(w->o.agents_per_node, 1)};
 		if (k->role == WB_ROLE_ROLLOUT)
 			pw[i].engine = (uint32_t)world_epoch_engine(e, k->engine);
 	}

@@ -558,6 +558,33 @@ START_TEST(what_comes_from_neighbours_leaves_half_of_the_slots_to_copies)
 }
 END_TEST
 
+/* All ask one of those who are left for what an engine that is gone had received.  Here that one is
+ * a neighbour, which by the plan has it from this agent: each would wait for the other. */
+START_TEST(what_is_lost_is_not_asked_of_a_neighbour)
+{
+	open_shape(&(struct shape){.first = 4, .n = 1, .is_near = true, .readers = 2});
+	wb_flow_lose_worker(d.f, 5);
+	wb_flow_open_sink(d.f, 0, NULL);
+	ck_assert_int_eq(d.notes.n_asked, 2);
+	for (int k = 0; k < 2; k++) {
+		const struct wb_xport_chunk *c = &d.notes.asked[k].grant.chunk;
+		const struct wb_want *w = &d.local->want[wb_local_want(d.local, 0, 0, c->chunk)];
+
+		/* By the plan one comes from a neighbour, and the other from the lost one. */
+		ck_assert_uint_eq(w->src, c->chunk ? 5 : 1);
+		ck_assert_uint_eq(w->stage, c->chunk ? WB_STAGE_EXTERNAL : WB_STAGE_INTERNAL);
+		if (c->chunk)
+			ck_assert_int_eq(d.plan->worker[c->src].role, WB_ROLE_TRAINER);
+		else
+			ck_assert_uint_eq(c->src, 1);
+	}
+	wb_flow_drop_sink(d.f, 0);
+	for (int k = 0; k < 2; k++)
+		end_grant(k, WB_XP_CANCELLED);
+	close_flow();
+}
+END_TEST
+
 /* What a neighbour asks for that is not here yet waits at this agent, as long as all that it may
  * wait for comes without that neighbour.  Once somebody is lost that is not so: the neighbour is
  * told to ask again, and holds no slot meanwhile.  Others wait as before. */
@@ -685,6 +712,7 @@ int main(void)
 	tcase_add_test(c, asks_for_what_is_not_there_yet_wait);
 	tcase_add_loop_test(c, what_engines_send_takes_no_slot_of_what_trainers_send, 0, 3);
 	tcase_add_test(c, what_comes_from_neighbours_leaves_half_of_the_slots_to_copies);
+	tcase_add_test(c, what_is_lost_is_not_asked_of_a_neighbour);
 	tcase_add_loop_test(c, a_neighbour_waits_without_a_slot_once_somebody_is_lost, 0, 2);
 	tcase_add_loop_test(c, a_busy_source_is_asked_again_later, 0, 2);
 	tcase_add_loop_test(c, a_chunk_without_a_sum_is_not_taken_where_sums_are_on, 0, 2);

@@ -106,8 +106,12 @@ static void plan_and_check(const struct wb_deploy *d, const char *trainer, const
 	struct wb_err err = {0};
 	struct wb_plan *p = NULL;
 
-	for (uint32_t w = 0; w < d->n_worker; w++)
-		fx_must(d->worker[w].node < d->n_node && d->worker[w].layout < d->n_layout);
+	for (uint32_t w = 0; w < d->n_worker; w++) {
+		const struct wb_plan_worker *x = &d->worker[w];
+
+		fx_must(x->layout < d->n_layout);
+		fx_must(d->spec.shares_memory ? x->node < d->n_node : x->node == x->domain);
+	}
 	if (wb_plan_create(&in, &p, &err) < 0 || wb_plan_check(p, d->manifest, in.layout, &err) < 0)
 		ck_abort_msg("%s to %s: %s", trainer, rollout, err.msg);
 	wb_plan_destroy(p);
@@ -121,7 +125,9 @@ START_TEST(what_fits_can_be_planned)
 		struct wb_deploy_spec s = {.model = random_model(),
 			.engines = ONE_OF(1, 2, 3),
 			.gpus_per_node = ONE_OF(1, 2, 3, 4, 8),
-			.rail_bytes_per_s = 1000000};
+			.rail_bytes_per_s = 1000000,
+			.pods = ONE_OF(0, 1, 2, 3),
+			.shares_memory = ONE_OF(0, 1)};
 		char trainer[128] = "", rollout[128] = "";
 		struct wb_deploy *d = NULL;
 		struct wb_err err = {0};

@@ -310,10 +310,12 @@ struct run {
 	struct body body[FX_RANDOM_WORKERS];
 	struct wire *wire; /* by class */
 	uint8_t *sent; /* by element: times trainers sent it for those who pass it on */
-	uint8_t *came[FX_RANDOM_WORKERS]; /* by domain: times it came over the network to share */
+	uint8_t *came[FX_RANDOM_WORKERS]; /* by node: times it came over the network to share */
+	uint8_t *into[FX_RANDOM_WORKERS]; /* by domain: times it came there to share */
 	uint8_t *rounded[FX_RANDOM_WORKERS]; /* by worker: times it came to be rounded */
 	uint64_t out[WB_STAGES][FX_RANDOM_WORKERS], in[WB_STAGES][FX_RANDOM_WORKERS]; /* bytes */
-	uint64_t net_out[FX_RANDOM_WORKERS], net_in[FX_RANDOM_WORKERS]; /* those between domains */
+	uint64_t net_out[FX_RANDOM_WORKERS], net_in[FX_RANDOM_WORKERS]; /* those between nodes */
+	uint64_t near; /* those between agents of a node, after the network */
 	uint64_t lent[FX_RANDOM_WORKERS]; /* of in: for other workers */
 };
 
@@ -335,6 +337,7 @@ static void move_chunk(struct run *x, const struct wb_route *r, uint32_t c)
 {
 	const struct wb_class *k = &x->p->cls[r->class_id];
 	const struct wire *w = &x->wire[r->class_id];
+	const struct wb_plan_worker *a = &x->d->worker[r->src], *b = &x->d->worker[r->dst];
 	struct body *from = &x->body[r->src], *to = &x->body[r->dst];
 	uint64_t at = (uint64_t)c * x->p->chunk_bytes, len = wb_chunk_len(x->p, k, c);
 	uint8_t *slot = malloc(len);
@@ -363,15 +366,19 @@ static void move_chunk(struct run *x, const struct wb_route *r, uint32_t c)
 		if (k->is_direct)
 			x->rounded[r->dst][w->elem[i]]++;
 		else if (r->stage != WB_STAGE_INTERNAL)
-			x->came[x->d->worker[r->dst].domain][w->elem[i]]++;
+			x->came[b->node][w->elem[i]]++;
+		if (!k->is_direct && (r->stage != WB_STAGE_INTERNAL || a->domain != b->domain))
+			x->into[b->domain][w->elem[i]]++;
 		x->sent[w->elem[i]] += r->stage == WB_STAGE_RECEIVE && !k->is_direct;
 	}
 	x->out[r->stage][r->src_rail] += len;
 	x->in[r->stage][r->dst_rail] += len;
 	x->lent[r->dst_rail] += r->dst_rail == r->dst ? 0 : len;
-	if (x->d->worker[r->src].domain != x->d->worker[r->dst].domain) {
+	if (a->node != b->node) {
 		x->net_out[r->src_rail] += len;
 		x->net_in[r->dst_rail] += len;
+	} else if (r->stage == WB_STAGE_INTERNAL && a->domain != b->domain) {
+		x->near += len;
 	}
 	free(slot);
 }
@@ -407,14 +414,16 @@ static void carry_out(struct run *x, const struct wb_route *r)
 		move_chunk(x, r, c);
 }
 
-/* What the workers of each agent are to get. */
-static void carry_out_stage(struct run *x, uint32_t stage)
+/* What the workers of each agent are to get of others, or of each other. */
+static void carry_out_stage(struct run *x, uint32_t stage, bool is_local)
 {
 	for (uint32_t d = 0; d < x->n_part; d++)
 		for (uint32_t i = 0; i < x->part[d]->n_route; i++) {
 			const struct wb_route *r = &x->part[d]->route[i];
+			bool comes_from_here = x->d->worker[r->src].domain == d;
 
-			if (r->stage == stage && x->d->worker[r->dst].domain == d)
+			if (r->stage == stage && x->d->worker[r->dst].domain == d &&
+				(stage != WB_STAGE_INTERNAL || comes_from_here == is_local))
 				carry_out(x, r);
 		}
 }
@@ -437,10 +446,12 @@ static void run_init(
 	for (uint32_t i = 0; i < p->n_worker; i++) {
 		body_init(&x->body[i], d, o, part_of(x, i), i);
 		x->came[i] = calloc(d->n_elem, 1);
+		x->into[i] = calloc(d->n_elem, 1);
 		x->rounded[i] = calloc(d->n_elem, 1);
 	}
 	for (uint32_t s = 0; s < WB_STAGES; s++)
-		carry_out_stage(x, s);
+		carry_out_stage(x, s, false);
+	carry_out_stage(x, WB_STAGE_INTERNAL, true);
 }
 
 static void run_finish(struct run *x)
@@ -452,6 +463,7 @@ static void run_finish(struct run *x)
 	for (uint32_t i = 0; i < x->p->n_worker; i++) {
 		body_finish(&x->body[i]);
 		free(x->came[i]);
+		free(x->into[i]);
 		free(x->rounded[i]);
 	}
 	for (uint32_t i = 0; i < x->n_part; i++)
@@ -460,18 +472,30 @@ static void run_finish(struct run *x)
 	free(x->sent);
 }
 
-/* What of an element the rollouts of @domain (UINT32_MAX: all) need. */
-static uint8_t needed(const struct run *x, uint32_t domain, uint64_t e)
+/* What of an element the rollouts of @node (UINT32_MAX: all) need. */
+static uint8_t needed(const struct run *x, uint32_t node, uint64_t e)
 {
 	uint8_t need = 0;
 
 	for (uint32_t i = x->d->n_trainer; i < x->p->n_worker; i++) {
 		uint8_t has = x->o->has[x->d->worker[i].layout][e];
 
-		if (domain == UINT32_MAX || x->d->worker[i].domain == domain)
+		if (node == UINT32_MAX || x->d->worker[i].node == node)
 			need |= has & HAS_EXACT ? HAS_EXACT : has;
 	}
 	return need;
+}
+
+/* A bit for each domain of @node whose rollouts need the element exactly. */
+static uint32_t needing(const struct run *x, uint32_t node, uint64_t e)
+{
+	uint32_t set = 0;
+
+	for (uint32_t i = x->d->n_trainer; i < x->p->n_worker; i++)
+		if (x->d->worker[i].node == node &&
+			x->o->has[x->d->worker[i].layout][e] & HAS_EXACT)
+			set |= 1u << x->d->worker[i].domain;
+	return set;
 }
 
 static void check_volumes(const struct run *x)
@@ -485,6 +509,8 @@ static void check_volumes(const struct run *x)
 			uint8_t has = is_rollout ? x->o->has[d->worker[v].layout][e] : 0;
 
 			ck_assert_uint_eq(x->came[v][e], needed(x, v, e) & HAS_EXACT ? 1 : 0);
+			ck_assert_uint_eq(x->into[d->worker[v].domain][e],
+				needing(x, d->worker[v].node, e) >> d->worker[v].domain & 1);
 			ck_assert_uint_eq(x->rounded[v][e], has == HAS_ROUNDED);
 		}
 	}
@@ -510,19 +536,19 @@ static double dual(const double *bytes, uint32_t n, const double *rate)
 	return best;
 }
 
-/* Domain @domain has an element from its own trainers: it comes through memory.  Not where @is_all
+/* Node @node has an element from its own trainers: it comes through memory.  Not where @is_all
  * asks for bounds as if all went by rails. */
-static bool is_near(const struct run *x, uint32_t domain, uint64_t e, bool is_all)
+static bool is_near(const struct run *x, uint32_t node, uint64_t e, bool is_all)
 {
 	uint8_t want = held(x->d, x->o, e) & HAS_EXACT ? HAS_EXACT : HAS_ROUNDED, has = 0;
 
 	for (uint32_t i = 0; i < x->d->n_trainer && !is_all; i++)
-		if (x->d->worker[i].domain == domain)
+		if (x->d->worker[i].node == node)
 			has |= x->o->has[x->d->worker[i].layout][e] & want;
 	return has;
 }
 
-/* Is there a worker with @need of an element whose domain has it from its own trainers? */
+/* Is there a worker with @need of an element whose node has it from its own trainers? */
 static bool is_near_any(const struct run *x, uint8_t need, uint64_t e, bool is_all)
 {
 	for (uint32_t v = 0; v < x->p->n_worker; v++)
@@ -548,7 +574,7 @@ static double send_bound(const struct run *x, bool is_all)
 			set |= (uint32_t) !!(x->o->has[d->worker[i].layout][e] & want) << i;
 		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
 			copies += x->o->has[d->worker[i].layout][e] == HAS_ROUNDED &&
-				  !is_near(x, d->worker[i].domain, e, is_all);
+				  !is_near(x, d->worker[i].node, e, is_all);
 		bytes[set] += (double)copies * (double)elem_bytes(d, e);
 	}
 	best = dual(bytes, d->n_trainer, rate);
@@ -556,24 +582,57 @@ static double send_bound(const struct run *x, bool is_all)
 	return best;
 }
 
-/* What a domain takes over what its rails take in a second, as any of them may land it. */
-static double take_bound(const struct run *x, uint32_t domain, bool is_all)
+/* What a node takes over what its rails take in a second, as any of them may land it. */
+static double take_bound(const struct run *x, uint32_t node, bool is_all)
 {
 	const struct fx_random *d = x->d;
 	double bytes = 0, rate = 0;
 
 	for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
-		rate += d->worker[i].domain == domain ? (double)d->worker[i].rail_bytes_per_s : 0;
+		rate += d->worker[i].node == node ? (double)d->worker[i].rail_bytes_per_s : 0;
 	for (uint64_t e = 0; e < d->n_elem; e++) {
-		uint32_t copies = needed(x, domain, e) & HAS_EXACT ? 1 : 0;
+		uint32_t copies = needed(x, node, e) & HAS_EXACT ? 1 : 0;
 
 		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
-			copies += d->worker[i].domain == domain &&
+			copies += d->worker[i].node == node &&
 				  x->o->has[d->worker[i].layout][e] == HAS_ROUNDED;
-		if (!is_near(x, domain, e, is_all))
+		if (!is_near(x, node, e, is_all))
 			bytes += copies * (double)elem_bytes(d, e);
 	}
 	return bytes > 0 ? bytes / rate : 0;
+}
+
+/* Rails of domains @set: what only they may land, as one lands what its own domain needs, over what
+ * they take in a second. */
+static double take_time(const struct run *x, uint32_t node, uint32_t set)
+{
+	const struct fx_random *d = x->d;
+	double bytes = 0, rate = 0;
+
+	for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
+		rate += set >> d->worker[i].domain & 1 ? (double)d->worker[i].rail_bytes_per_s : 0;
+	for (uint64_t e = 0; e < d->n_elem; e++) {
+		uint32_t by = needing(x, node, e), copies = by && !(by & ~set);
+
+		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
+			copies += set >> d->worker[i].domain & 1 &&
+				  x->o->has[d->worker[i].layout][e] == HAS_ROUNDED;
+		bytes += copies * (double)elem_bytes(d, e);
+	}
+	return bytes > 0 ? bytes / rate : 0;
+}
+
+/* The least time in which a node's rails take what it needs, if all went by rails. */
+static double take_least(const struct run *x, uint32_t node)
+{
+	uint32_t all = 0;
+	double best = 0;
+
+	for (uint32_t i = x->d->n_trainer; i < x->p->n_worker; i++)
+		all |= x->d->worker[i].node == node ? 1u << x->d->worker[i].domain : 0;
+	for (uint32_t set = all; set; set = (set - 1) & all)
+		best = fmax(best, take_time(x, node, set));
+	return best;
 }
 
 /* max(M / B_T, max_v M_v / B_v), from elements and nodes. */
@@ -601,8 +660,7 @@ static double node_bound(const struct run *x)
 			uint8_t any = 0;
 
 			for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
-				if (d->worker[i].node == v &&
-					!is_near(x, d->worker[i].domain, e, false))
+				if (d->worker[i].node == v && !is_near(x, v, e, false))
 					any |= x->o->has[d->worker[i].layout][e];
 			need += any ? (double)elem_bytes(d, e) : 0;
 		}
@@ -624,7 +682,7 @@ static void check_bounds(const struct run *x)
 
 	for (uint32_t v = 0; v < x->p->n_worker; v++) {
 		worker = fmax(worker, take_bound(x, v, false));
-		all = fmax(all, take_bound(x, v, true));
+		all = fmax(all, take_least(x, v));
 	}
 	for (uint64_t e = 0; e < x->d->n_elem; e++)
 		model += needed(x, UINT32_MAX, e) ? (double)elem_bytes(x->d, e) : 0;
@@ -661,7 +719,7 @@ static uint32_t count_peers(const struct run *x, uint32_t worker)
 	for (uint32_t i = 0; i < x->p->n_route; i++) {
 		const struct wb_route *r = &x->p->route[i];
 
-		if (x->d->worker[r->src].domain != x->d->worker[r->dst].domain &&
+		if (x->d->worker[r->src].node != x->d->worker[r->dst].node &&
 			(r->src_rail == worker || r->dst_rail == worker))
 			seen[r->src_rail == worker ? r->dst_rail : r->src_rail] = true;
 	}
@@ -699,6 +757,7 @@ static void check_said(const struct run *x)
 		ck_assert_uint_eq(
 			number(json_array_get(json_object_get(said, "stages"), s), "bytes"),
 			total[s]);
+	ck_assert_uint_eq(number(said, "internal_near_bytes"), x->near);
 	if (x->p->worker_bound_ns)
 		ck_assert_double_eq_tol(
 			(double)number(said, "busiest_rail_ns"), most * 1e9, 2 + most);
