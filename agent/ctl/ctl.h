@@ -14,7 +14,7 @@ struct wb_err;
 /* Of simulate, as they were written; NULL = not given. */
 struct wb__ctl_simulate {
 	const char *name, *model, *trainer, *rollout;
-	const char *engines, *gpus_per_node, *rail_gbit;
+	const char *engines, *gpus_per_node, *rail_gbit, *pods, *pod_memory;
 	const char *staging, *mode, *set; /* of the prediction */
 	const char *dump_maps; /* folder */
 	bool plan_only;

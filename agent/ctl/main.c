@@ -70,6 +70,8 @@ static const struct wb_cli_row rows[] = {
 	{"engines", "N", WB_CLI_TEXT, AT(simulate.engines)},
 	{"gpus-per-node", "N", WB_CLI_TEXT, AT(simulate.gpus_per_node)},
 	{"rail-gbit", "N", WB_CLI_TEXT, AT(simulate.rail_gbit)},
+	{"pods", "N", WB_CLI_TEXT, AT(simulate.pods)},
+	{"pod-memory", "own|shared", WB_CLI_TEXT, AT(simulate.pod_memory)},
 	{"staging", "none|trainer|rollout|both", WB_CLI_TEXT, AT(simulate.staging)},
 	{"mode", "weightbridge|paper", WB_CLI_TEXT, AT(simulate.mode)},
 	{"set", "WORD=NUMBER,...", WB_CLI_TEXT, AT(simulate.set)},
@@ -164,6 +166,12 @@ static void print_help(void)
 	       "                           simulate: GPUs of a node, rate of the NIC of each "
 	       "(default:\n"
 	       "                           8, 400)\n"
+	       "  --pods N, --pod-memory own|shared\n"
+	       "                           simulate: pods of an engine, or the trainer, on a "
+	       "node;\n"
+	       "                           whether pods of a node reach each other's memory "
+	       "(default:\n"
+	       "                           1, own)\n"
 	       "  --staging none|trainer|rollout|both, --set WORD=NUMBER,...\n"
 	       "                           simulate: who keeps versions in host memory; parameters "
 	       "of\n"

@@ -174,6 +174,11 @@ static void print_prediction(const struct figures *f)
 		r->loop_events_max);
 }
 
+static uint32_t count_pods(const struct wb_deploy *d)
+{
+	return d->worker[d->n_worker - 1].domain + 1; /* in the order of workers */
+}
+
 static void print_json(const struct wb__ctl_simulate *s, const struct wb_deploy *d,
 	const struct wb_plan *p, const struct figures *f)
 {
@@ -189,13 +194,15 @@ static void print_json(const struct wb__ctl_simulate *s, const struct wb_deploy 
 	wb_buf_printf(&b, ",\"rollout\":");
 	wb_buf_json_str(&b, s->rollout);
 	wb_buf_printf(&b,
-		",\"engines\":%" PRIu32 ",\"nodes\":%" PRIu32 ",\"tensors\":%" PRIu32
+		",\"engines\":%" PRIu32 ",\"nodes\":%" PRIu32 ",\"pods\":%" PRIu32
+		",\"pod_memory\":\"%s\",\"near_gb\":%.3f,\"tensors\":%" PRIu32
 		",\"model_bytes\":%" PRIu64 ",\"workers\":%" PRIu32 ",\"layouts\":%" PRIu32
 		",\"classes\":%" PRIu32 ",\"messages\":%" PRIu64 ",\"peers_max\":%" PRIu32
 		",\"plan_ms\":%.1f,\"rss_mib\":%.1f,\"t_min_ms\":%.3f,\"worker_bound_ms\":%.3f,"
 		"\"load_over_bound\":%.4f,\"head_mib\":%.3f,\"part_max_mib\":%.3f,"
 		"\"replan_ms\":%.1f",
-		d->spec.engines, d->n_node, d->manifest->n, p->model_bytes, d->n_worker,
+		d->spec.engines, d->n_node, count_pods(d), s->pod_memory,
+		(double)f->sum.near_bytes / 1e9, d->manifest->n, p->model_bytes, d->n_worker,
 		d->n_layout, p->n_class, f->sum.messages, f->sum.peers_max, f->plan_ms, f->rss_mib,
 		f->t_min_ms, f->worker_bound_ms, f->load, f->travel.head_mib,
 		f->travel.part_max_mib, f->travel.replan_ms);
@@ -218,9 +225,13 @@ static void print_text(const struct wb__ctl_simulate *s, const struct wb_deploy 
 		d->spec.engines, d->spec.rollout.world);
 	printf("nodes            %" PRIu32 ", of %" PRIu32 " GPUs, a NIC of %s Gbit/s each\n",
 		d->n_node, d->spec.gpus_per_node, s->rail_gbit);
+	printf("pods             %" PRIu32 ", %s\n", count_pods(d),
+		d->spec.shares_memory ? "those of a node share memory"
+				      : "each with memory of its own");
 	printf("workers          %" PRIu32 ", with %" PRIu32 " layouts\n", d->n_worker,
 		d->n_layout);
 	printf("classes          %" PRIu32 "\n", p->n_class);
+	printf("near_gb          %.3f, through memory\n", (double)f->sum.near_bytes / 1e9);
 	printf("messages         %" PRIu64 " of up to %" PRIu32 " KiB\n", f->sum.messages,
 		p->chunk_bytes >> 10);
 	printf("peers_max        %" PRIu32 "\n", f->sum.peers_max);

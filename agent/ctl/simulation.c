@@ -32,6 +32,8 @@ static const struct {
 	{"engines", "--engines", offsetof(struct wb__ctl_simulate, engines), "1"},
 	{"gpusPerNode", "--gpus-per-node", offsetof(struct wb__ctl_simulate, gpus_per_node), "8"},
 	{"railGbit", "--rail-gbit", offsetof(struct wb__ctl_simulate, rail_gbit), "400"},
+	{"pods", "--pods", offsetof(struct wb__ctl_simulate, pods), "1"},
+	{"podMemory", "--pod-memory", offsetof(struct wb__ctl_simulate, pod_memory), "own"},
 	{"staging", "--staging", offsetof(struct wb__ctl_simulate, staging), "none"},
 	{"mode", "--mode", offsetof(struct wb__ctl_simulate, mode), "weightbridge"},
 	{"set", "--set", offsetof(struct wb__ctl_simulate, set), ""},
@@ -57,7 +59,7 @@ static int take_key(struct wb__ctl_simulate *s, const struct wb_yaml_child *c, s
 	}
 	return wb_err_set(err, -EINVAL,
 		"unknown field %s: there are name, model, trainer, rollout, engines, gpusPerNode, "
-		"railGbit, staging, mode and set",
+		"railGbit, pods, podMemory, staging, mode and set",
 		c->key);
 }
 
@@ -114,14 +116,17 @@ static int take_rate(const char *text, uint64_t *bytes_per_s, struct wb_err *err
 static int take_numbers(
 	const struct wb__ctl_simulate *s, struct wb_deploy_spec *d, struct wb_err *err)
 {
-	uint64_t engines, gpus;
+	uint64_t engines, gpus, pods;
 
 	if (take_number("--engines", s->engines, WB_WORKERS_MAX, &engines, err) < 0 ||
 		take_number("--gpus-per-node", s->gpus_per_node, WB_WORKERS_MAX, &gpus, err) < 0 ||
+		take_number("--pods", s->pods, WB_WORKERS_MAX, &pods, err) < 0 ||
 		take_rate(s->rail_gbit, &d->rail_bytes_per_s, err) < 0)
 		return -EINVAL;
 	d->engines = (uint32_t)engines;
 	d->gpus_per_node = (uint32_t)gpus;
+	d->pods = (uint32_t)pods;
+	d->shares_memory = !strcmp(s->pod_memory, "shared");
 	return 0;
 }
 
@@ -161,10 +166,14 @@ static int check_words(
 {
 	static const char *const staging[] = {"none", "trainer", "rollout", "both", NULL};
 	static const char *const modes[] = {"weightbridge", "paper", NULL};
+	static const char *const memory[] = {"own", "shared", NULL};
 
 	if (!is_one_of(s->staging, staging))
 		return wb_err_set(err, -EINVAL,
 			"--staging %s: expected none, trainer, rollout or both", s->staging);
+	if (!is_one_of(s->pod_memory, memory))
+		return wb_err_set(
+			err, -EINVAL, "--pod-memory %s: expected own or shared", s->pod_memory);
 	if (!is_one_of(s->mode, modes))
 		return wb_err_set(
 			err, -EINVAL, "--mode %s: expected weightbridge or paper", s->mode);

@@ -46,7 +46,7 @@ struct op {
 	struct wb_xport_chunk chunk;
 	uint32_t reader, source; /* agents */
 	wb_conn_t conn; /* number of the way, at both ends */
-	uint32_t out, into; /* plan workers whose rails carry it */
+	uint32_t out, into; /* which of the model's paths carry it */
 	int code;
 	uint8_t trailer[WB_XPORT_TRAILER_BYTES];
 	uint8_t refs; /* ends that are to be told */
@@ -56,7 +56,7 @@ struct op {
 	uint32_t flying; /* pieces */
 };
 
-struct rail { /* one direction of a worker's */
+struct rail { /* one direction of a worker's, or of its path through memory */
 	double bytes_per_s; /* of payload */
 	double free_s, busy_s;
 	struct op *head, *tail; /* of the sending direction: with a piece to send */
@@ -108,7 +108,7 @@ struct model {
 	uint64_t order;
 	struct model_agent *agent; /* owned */
 	uint32_t n_agent;
-	struct rail *out, *into; /* owned: by plan worker */
+	struct rail *out, *into; /* owned: by plan worker, rails, and then paths through memory */
 	uint64_t *unsent; /* owned, by plan worker: bytes that a trainer has not sent */
 	double *early_s; /* owned, by plan worker: when they fitted into its slots; < 0: not yet */
 	uint32_t *left_received, *left_complete, n_engine; /* owned, by engine: workers */

@@ -34,6 +34,9 @@ struct wb_buf;
 	P(host_gbs, "hostGBs", 50, 0.1, 1e6,                                                       \
 		"GB/s of a worker to and from host memory, when staged: PCIe 5.0 x16 less its "    \
 		"headers")                                                                         \
+	P(near_gbs, "nearGBs", 8, 0.1, 1e6,                                                        \
+		"GB/s of a worker to and from agents of its node, whose memory a thread copies: "  \
+		"6.2 over shm were measured where one thread copies 8.4")                          \
 	P(loop_us, "loopUs", 5, 0, 1e6,                                                            \
 		"processor time of an agent's loop for one event: over tcp 29 us a chunk were "    \
 		"measured, with six events to a chunk")                                            \

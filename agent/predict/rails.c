@@ -2,7 +2,8 @@
 /*
  * Bytes between agents.  A worker's rail sends and takes at its rate; chunks take turns by pieces,
  * and a chunk waits when so many of its pieces are on their way.  A piece is passed on while it
- * comes in (cut-through), so that an idle path costs its latency once.
+ * comes in (cut-through), so that an idle path costs its latency once.  What goes to an agent of
+ * the same node does so by another such path of each worker, which is memory.
  */
 #include "predict/internal.h"
 
@@ -72,6 +73,7 @@ static double latency(const struct model *m)
 static int grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g)
 {
 	struct model_agent *a = agent_of(x);
+	const struct wb_plan *p = a->m->in.plan;
 	struct op *op = op_new(a->m);
 
 	if (!op)
@@ -79,10 +81,14 @@ static int grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant
 	op->cookie = g->cookie;
 	op->chunk = g->chunk;
 	op->conn = conn;
-	op->into = (conn - 1) / a->m->in.plan->n_worker;
-	op->out = (conn - 1) % a->m->in.plan->n_worker;
+	op->into = (conn - 1) / p->n_worker;
+	op->out = (conn - 1) % p->n_worker;
 	op->reader = a->domain;
-	op->source = a->m->in.plan->worker[op->out].domain;
+	op->source = p->worker[op->out].domain;
+	if (p->worker[op->into].node == p->worker[op->out].node) {
+		op->into += p->n_worker;
+		op->out += p->n_worker;
+	}
 	wb__predict_at(a->m, a->m->now + latency(a->m), EV_GRANT, op->source, op);
 	return 0;
 }
@@ -154,9 +160,10 @@ const struct wb_xport_ops wb__predict_xport = {
 
 /* ---- the rails ---- */
 
-/* @n bytes of a trainer have left. */
-static void count_sent(struct model *m, uint32_t worker, uint64_t n)
+/* @n bytes have left by path @at, of a trainer perhaps. */
+static void count_sent(struct model *m, uint32_t at, uint64_t n)
 {
+	uint32_t worker = at % m->in.plan->n_worker;
 	uint64_t slots = (uint64_t)(m->in.params.trainer_mib * 1048576);
 
 	if (m->in.plan->worker[worker].role != WB_ROLE_TRAINER)
@@ -164,7 +171,7 @@ static void count_sent(struct model *m, uint32_t worker, uint64_t n)
 	m->unsent[worker] -= n;
 	if (m->unsent[worker] <= slots && m->early_s[worker] < 0)
 		m->early_s[worker] = m->now;
-	m->moved_s = WB_MAX(m->moved_s, m->out[worker].free_s);
+	m->moved_s = WB_MAX(m->moved_s, m->out[at].free_s);
 }
 
 void wb__predict_rail(struct model *m, uint32_t at)
@@ -209,7 +216,8 @@ void wb__predict_piece(struct model *m, struct op *op)
 	op->coming -= piece;
 	wb__predict_arrived(m,
 		m->in.plan->worker[op->chunk.src].role == WB_ROLE_TRAINER ? WB_STAGE_RECEIVE
-									  : WB_STAGE_EXTERNAL,
+		: op->out < m->in.plan->n_worker                          ? WB_STAGE_EXTERNAL
+									  : WB_STAGE_INTERNAL,
 		op->chunk.src, op->chunk.dst, piece);
 	if (!op->coming)
 		wb__predict_at(m, m->now, EV_ARRIVED, op->reader, op);
@@ -240,8 +248,8 @@ int wb__predict_rails(struct model *m, struct wb_err *err)
 	const struct wb_plan *p = m->in.plan;
 	uint32_t n = p->n_worker;
 
-	m->out = wb_zalloc(n, sizeof(*m->out));
-	m->into = wb_zalloc(n, sizeof(*m->into));
+	m->out = wb_zalloc(2 * (size_t)n, sizeof(*m->out));
+	m->into = wb_zalloc(2 * (size_t)n, sizeof(*m->into));
 	m->unsent = wb_zalloc(n, sizeof(*m->unsent));
 	m->early_s = wb_zalloc(n, sizeof(*m->early_s));
 	m->trainer_s = wb_zalloc(n, sizeof(*m->trainer_s));
@@ -253,9 +261,11 @@ int wb__predict_rails(struct model *m, struct wb_err *err)
 				err, -EINVAL, "the rate of worker %u's rail is not known", w);
 		m->out[w].bytes_per_s = m->into[w].bytes_per_s =
 			(double)p->worker[w].rail_bytes_per_s * m->in.params.goodput;
+		m->out[n + w].bytes_per_s = m->into[n + w].bytes_per_s =
+			m->in.params.near_gbs * 1e9;
 	}
 	count_unsent(m);
-	if (wb__predict_reserve(m, n) < 0) /* one of each that sends */
+	if (wb__predict_reserve(m, 2 * (size_t)n) < 0) /* one of each that sends */
 		return wb_err_set(err, -ENOMEM, "no memory for events of %u rails", n);
 	return 0;
 }

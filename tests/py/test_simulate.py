@@ -9,7 +9,7 @@ import tempfile
 TOP = os.environ.get("WB_TOP", ".")
 BIN = os.path.join(os.environ["WB_BUILD"], "bin", "wbctl")
 FIELDS = ("deployment", "workers", "classes", "messages", "peers_max", "plan_ms", "rss_mib", "t_min_ms",
-          "worker_bound_ms", "load_over_bound", "head_mib", "part_max_mib", "replan_ms")
+          "worker_bound_ms", "load_over_bound", "pods", "near_gb", "head_mib", "part_max_mib", "replan_ms")
 # EWTT and AGST over T_min that the paper says of its four deployments (section 4.2); of the dense one 0.19 s (4.4).
 PAPER = {"a": (1.27, 0.90), "b": (1.18, 0.89), "c": (1.69, 1.46), "d": (2.12, 2.02), "e": (1.16, None)}
 PREDICTED = ("ewtt_ms", "agst_ms", "trainer_ms", "events", "busiest")
@@ -120,6 +120,24 @@ def a_file_and_options_say_the_same(folder):
         assert f"\n{field} " in text, (field, text)
 
 
+def pods_that_share_memory_take_from_the_network_together():
+    """Engines of four GPUs, two on a node of eight: each node gets the model once, and the rest through memory."""
+    args = ("--model", "Qwen3-32B", "--trainer", "fsdp2:32", "--rollout", "vllm:tp4", "--engines", "8", "--rail-gbit", "50")
+    one = figures("--plan-only", *args[:5], "vllm:tp8", "--engines", "4", *args[8:])  # a pod a node
+    own, shared = figures(*args), figures(*args, "--pod-memory", "shared")
+    print({k: (own[k], shared[k]) for k in ("t_min_ms", "worker_bound_ms", "near_gb", "ewtt_ms")}, one["t_min_ms"])
+    assert own["near_gb"] == 0 and abs(shared["near_gb"] / (4 * one["model_bytes"] / 1e9) - 1) < 0.01, shared
+    for bound in ("t_min_ms", "worker_bound_ms"):
+        assert abs(shared[bound] / one[bound] - 1) < 0.01 and abs(own[bound] / one[bound] - 2) < 0.02, (bound, own, shared)
+    assert shared["load_over_bound"] <= 1.02 and shared["ewtt_ms"] < 0.6 * own["ewtt_ms"], (own, shared)
+    assert shared["refused"] == 0 and shared["pods"] == own["pods"] == 12, (own, shared)
+    # Engines of eight in two pods each take as long as in one; memory that is slow makes it longer.
+    cut = figures(*args[:5], "vllm:tp8", *args[6:], "--pods", "2", "--pod-memory", "shared", "--plan-only")
+    assert cut["pods"] == 2 * 4 + 2 * 8 and abs(cut["t_min_ms"] / one["t_min_ms"] - 1) < 0.01, cut
+    slow = figures(*args, "--pod-memory", "shared", "--set", "nearGBs=1")
+    assert slow["ewtt_ms"] > 1.5 * shared["ewtt_ms"], (slow["ewtt_ms"], shared["ewtt_ms"])
+
+
 def a_transfer_is_predicted():
     """More than the bound, and staged engines stand still for their copies only; files name the same settings."""
     plain = figures(*SMALL)
@@ -148,6 +166,9 @@ def refusals_name_cause_and_remedy(folder):
         (("--model", "Qwen3-32B", *SIDES, "--engines", "0"), None, None, "--engines 0: expected 1 to 16384"),
         (("--model", "Qwen3-32B", *SIDES, "--rail-gbit", "0"), None, None,
          "--rail-gbit 0: expected 0.001 to 100000"),
+        (("--model", "Qwen3-32B", *SIDES, "--pods", "0"), None, None, "--pods 0: expected 1 to 16384"),
+        (("--model", "Qwen3-32B", *SIDES, "--pod-memory", "some"), None, None,
+         "--pod-memory some: expected own or shared"),
         (("--model", "Qwen3-32B", *SIDES, "--rail-gbit", "nan"), None, None,
          "--rail-gbit nan: expected 0.001 to 100000"),
         (("--model", folder + "/none.json", *SIDES), None, None, "No such file"),
@@ -192,6 +213,7 @@ def main():
         deployments_of_the_bench_have_their_bounds()
         experts_cut_among_256_ranks_come_in_small_parts()
         a_transfer_is_predicted()
+        pods_that_share_memory_take_from_the_network_together()
         a_transfer_comes_near_the_bound()
         a_scaled_fourth_deployment_comes_near_it_too(folder)
         the_flow_of_the_paper_takes_as_long_as_the_paper_says()
