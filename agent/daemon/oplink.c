@@ -122,7 +122,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 	struct wb__agent *a = l->a;
 	const char *object = l->served->object, *transport[WB_XPORT_SET_MAX];
 	char names[64];
-	uint64_t rates[WB_XPORT_RAILS_MAX];
+	uint64_t rates[WB_XPORT_RAILS_MAX], nics[WB_XPORT_RAILS_MAX];
 	struct wb_msg_hello m = {
 		.version_min = WBP_VERSION_MIN,
 		.version_max = WBP_VERSION_MAX,
@@ -144,6 +144,8 @@ static void on_open(void *cookie, struct wb_chan *ch)
 		.n_transports = name_transports(a, names, sizeof(names), transport),
 		.rails = rates,
 		.n_rails = a->rails.n,
+		.nics = nics,
+		.n_nics = a->rails.n,
 		.memory_limit_bytes = l->memory_limit_bytes,
 		.last_transfer = wb_transfer_highest(a->core, l->object[0] ? l->object : NULL),
 		.instance = a->instance,
@@ -155,6 +157,7 @@ static void on_open(void *cookie, struct wb_chan *ch)
 
 	for (uint32_t i = 0; i < a->rails.n; i++) {
 		rates[i] = wb__rail_rate(&a->rails.rail[i]);
+		nics[i] = wb__rail_nic(&a->rails.rail[i]);
 		is_rated &= rates[i] != 0;
 		m.rail_bytes_per_s += rates[i];
 	}

@@ -10,11 +10,13 @@
  *
  * Layer: daemon (L4).
  */
+#include "base/hash.h"
 #include "daemon/addr.h"
 #include "daemon/options.h"
 #include "planner/plan.h"
 
 #include <sched.h>
+#include <string.h>
 
 #define WB__RAIL_PLACES_MAX 64
 
@@ -41,6 +43,15 @@ static inline uint64_t wb__rail_rate(const struct wb__rail *r)
 	return r->bytes_per_s && (!r->link_bytes_per_s || r->bytes_per_s < r->link_bytes_per_s)
 		       ? r->bytes_per_s
 		       : r->link_bytes_per_s;
+}
+
+/** wb__rail_nic - a number for the interface whose rate is the rail's, by its address, so that it
+ * is the same in all agents that use it; 0 = the cap is less, or nothing is known. */
+static inline uint64_t wb__rail_nic(const struct wb__rail *r)
+{
+	return r->link_bytes_per_s && wb__rail_rate(r) == r->link_bytes_per_s
+		       ? wb_hash64(r->addr, strlen(r->addr), 0)
+		       : 0;
 }
 
 /** wb__rails_find - the rails that the options ask for

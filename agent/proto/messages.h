@@ -336,7 +336,8 @@ enum wb_app_end_result {
 	F(X, U64S, rails, WBP_RAILS_MAX, OPT, 2, "bytes a second of each rail, each direction, 0 = unknown; empty: not told") \
 	F(X, STRS, ways, WBP_WAYS_MAX, OPT, 2, "endpoint texts of better transports than that of bulk, best first") \
 	F(X, STR, memory, 64, OPT, 2, "the same for agents that reach each other's memory, and take routes through it; empty: none does") \
-	F(X, U64, memory_bytes_per_s, 0, OPT, 2, "that one thread copies of another agent's; 0 = unknown")
+	F(X, U64, memory_bytes_per_s, 0, OPT, 2, "that one thread copies of another agent's; 0 = unknown") \
+	F(X, U64S, nics, WBP_RAILS_MAX, OPT, 2, "of each rail the number of the network interface that sets its rate, the same for the same one; 0 = another thing does; empty: not told")
 
 #define WBF_welcome(F, S, X) \
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \

@@ -65,6 +65,55 @@ static bool is_on(const struct worker *w, uint32_t rail)
 	return !w->rails || w->rails >> rail & 1;
 }
 
+/* A rail that workers of the plan use, and whose rate is that of an interface. */
+struct use {
+	uint64_t nic;
+	struct agent *a;
+	uint32_t rail;
+};
+
+static int by_nic(const void *a, const void *b)
+{
+	const struct use *x = a, *y = b;
+
+	return x->nic < y->nic ? -1 : x->nic > y->nic;
+}
+
+/* How many use each rail, with those of other agents that have the same interface. */
+static int count_users(struct wb_reconcile *r)
+{
+	size_t n = 0;
+	struct use *u;
+
+	for (size_t i = 0; i < r->n_agent; i++)
+		n += r->agent[i].n_rail;
+	u = wb_zalloc(n, sizeof(*u));
+	if (!u)
+		return -ENOMEM;
+	n = 0;
+	for (size_t i = 0; i < r->n_agent; i++) {
+		struct agent *a = &r->agent[i];
+
+		for (uint32_t k = 0; k < a->n_rail; k++) {
+			a->n_user_of[k] = a->n_pick_of[k];
+			if (a->nic[k] && a->n_pick_of[k])
+				u[n++] = (struct use){a->nic[k], a, k};
+		}
+	}
+	if (n)
+		qsort(u, n, sizeof(*u), by_nic);
+	for (size_t i = 0, end; i < n; i = end) {
+		uint32_t sum = 0;
+
+		for (end = i; end < n && u[end].nic == u[i].nic; end++)
+			sum += u[end].a->n_pick_of[u[end].rail];
+		for (size_t k = i; k < end; k++)
+			u[k].a->n_user_of[u[k].rail] = sum;
+	}
+	wb_free(u);
+	return 0;
+}
+
 /* Its part of its rails, which others may share; 0 = a rate is not known. */
 static uint64_t rate_of(const struct pick *p)
 {
@@ -78,7 +127,7 @@ static uint64_t rate_of(const struct pick *p)
 			continue;
 		if (!a->rail[k])
 			return 0;
-		sum += a->rail[k] / a->n_pick_of[k];
+		sum += a->rail[k] / a->n_user_of[k];
 	}
 	return sum;
 }
@@ -102,7 +151,7 @@ static bool copies_fast(const struct agent *a)
 static bool shares_memory(
 	const struct wb_reconcile *r, const struct agent *a, const struct agent *b)
 {
-	return a->memory[0] && !strcmp(a->memory, b->memory) && copies_fast(a) && copies_fast(b) &&
+	return a->memory && a->memory == b->memory && copies_fast(a) && copies_fast(b) &&
 	       wb_spec_allowed(&r->spec) & WB_VIA_SHM && r->spec.encryption == WB_ENCRYPTION_NONE;
 }
 
@@ -128,8 +177,8 @@ static struct numbers number_agents(struct wb_reconcile *r, const struct pick *p
 			continue;
 		a->domain = n_domain++;
 		for (size_t k = 0; k < r->n_agent; k++)
-			if (shares_memory(r, &r->agent[k], a) &&
-				r->agent[k].node_number != WB_RECONCILE_NONE)
+			if (r->agent[k].node_number != WB_RECONCILE_NONE &&
+				shares_memory(r, &r->agent[k], a))
 				a->node_number = r->agent[k].node_number;
 		if (a->node_number == WB_RECONCILE_NONE)
 			a->node_number = n_node++;
@@ -450,8 +499,8 @@ static size_t pick_workers(
 static int fill(struct wb_reconcile *r, struct membership *out, const struct pick *p, size_t n)
 {
 	struct numbers next = number_agents(r, p, n);
+	int rc = count_users(r);
 	size_t i = 0;
-	int rc = 0;
 
 	for (; i < n && rc == 0 && p[i].w->role == WB_ROLE_TRAINER; i++)
 		rc = add_member(out, &p[i]);

@@ -13,7 +13,6 @@
 struct agent {
 	uint32_t id;
 	char name[WB_RECONCILE_NAME_MAX + 1];
-	char memory[WB_RECONCILE_MEMORY_MAX + 1]; /* that it shares with others; "" = none */
 	uint64_t instance;
 	bool is_up;
 	uint64_t lost_at_ns; /* while not up: when it counts as gone */
@@ -28,10 +27,13 @@ struct agent {
 	uint32_t families;
 	char reduced[301]; /* a port of it that is down; "" = none is */
 	uint64_t rail_bytes_per_s, memory_bytes_per_s;
+	uint64_t memory; /* that it shares with others, as a number; 0 = none */
 	uint64_t rail[WB_RECONCILE_RAILS_MAX]; /* bytes a second of each; n_rail 0: not told */
+	uint64_t nic[WB_RECONCILE_RAILS_MAX]; /* 0 = of no interface that others could use */
 	uint32_t n_rail;
 	/* Scratch of choose.c: */
 	uint32_t n_pick, n_pick_of[WB_RECONCILE_RAILS_MAX]; /* of each rail */
+	uint32_t n_user_of[WB_RECONCILE_RAILS_MAX]; /* with those of others on its interface */
 	uint32_t domain, node_number;
 };
 

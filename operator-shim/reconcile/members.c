@@ -392,15 +392,18 @@ static int place_agent(
 	}
 	memset(a, 0, sizeof(*a));
 	snprintf(a->name, sizeof(a->name), "%s", in->name);
-	snprintf(a->memory, sizeof(a->memory), "%s", in->memory ? in->memory : "");
+	if (in->memory && *in->memory)
+		a->memory = wb_hash64(in->memory, strlen(in->memory), 0) | 1;
 	a->id = in->id;
 	a->instance = in->instance;
 	a->is_up = true;
 	a->rail_bytes_per_s = in->rail_bytes_per_s;
 	a->memory_bytes_per_s = in->memory_bytes_per_s;
 	a->n_rail = WB_MIN(in->n_rail, WB_RECONCILE_RAILS_MAX);
-	for (uint32_t i = 0; i < a->n_rail; i++)
+	for (uint32_t i = 0; i < a->n_rail; i++) {
 		a->rail[i] = in->rail[i];
+		a->nic[i] = in->nic ? in->nic[i] : 0;
+	}
 	a->running = in->running;
 	a->waiting = in->waiting;
 	a->needs_all = in->needs_all;

@@ -45,7 +45,6 @@
 #include <stdint.h>
 
 #define WB_RECONCILE_NAME_MAX 253 /* of an agent */
-#define WB_RECONCILE_MEMORY_MAX 64
 #define WB_RECONCILE_ENGINE_MAX 127 /* name of an engine */
 #define WB_RECONCILE_AGENT_MAX 63 /* of a pod's name, which its agent has; longer ones are cut */
 #define WB_RECONCILE_WORKER_MAX 191 /* name of a worker */
@@ -116,6 +115,8 @@ struct wb_reconcile_agent {
 		waiting; /* one that it was READY for and that is not active there */
 	/* Of each of its rails, 0 = unknown; borrowed for the call.  Without: of all together. */
 	const uint64_t *rail;
+	const uint64_t
+		*nic; /* as many: which interface's rate that is, 0 = of none; NULL: not told */
 	uint32_t n_rail; /* at most WB_RECONCILE_RAILS_MAX */
 	uint64_t rail_bytes_per_s;
 	uint64_t transfer_seen; /* greatest transfer it ever took part in */

@@ -159,6 +159,7 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 		.transfer_seen = p->hello.last_transfer,
 		.rail = p->hello.rails,
 		.n_rail = p->hello.n_rails,
+		.nic = p->hello.n_nics == p->hello.n_rails ? p->hello.nics : NULL,
 		.rail_bytes_per_s = p->hello.rail_bytes_per_s,
 		.needs_all = p->session.version < 2,
 		.via = via_of(&p->hello),

@@ -158,6 +158,24 @@ START_TEST(trainers_and_rollouts_have_places_each_by_engine_and_rank)
 }
 END_TEST
 
+/* Whose rate it is, the interface's or the cap's. */
+START_TEST(an_interface_has_a_number_where_it_sets_the_rate)
+{
+	struct wb__rail r = {.addr = "10.0.0.1", .link_bytes_per_s = 100}, other = r;
+	uint64_t nic = wb__rail_nic(&r);
+
+	ck_assert_uint_ne(nic, 0);
+	r.bytes_per_s = 200;
+	ck_assert_uint_eq(wb__rail_nic(&r), nic);
+	snprintf(other.addr, sizeof(other.addr), "10.0.0.2");
+	ck_assert_uint_ne(wb__rail_nic(&other), nic);
+	r.bytes_per_s = 50;
+	ck_assert_uint_eq(wb__rail_nic(&r), 0);
+	r.link_bytes_per_s = 0; /* of no interface that is known */
+	ck_assert_uint_eq(wb__rail_nic(&r), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("rails");
@@ -170,6 +188,7 @@ int main(void)
 	tcase_add_loop_test(
 		t, each_rail_belongs_to_workers_near_it_or_in_turns, 0, (int)WB_ARRAY_SIZE(shares));
 	tcase_add_test(t, trainers_and_rollouts_have_places_each_by_engine_and_rank);
+	tcase_add_test(t, an_interface_has_a_number_where_it_sets_the_rate);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

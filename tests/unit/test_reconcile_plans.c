@@ -305,6 +305,43 @@ START_TEST(a_worker_has_its_part_of_its_rails)
 }
 END_TEST
 
+/* Rails of two engines' agents, the interfaces whose rates these are, and what is left for one
+ * worker of the first, which has one, and of the second, which has two. */
+static const struct {
+	uint64_t rail, nic[2]; /* 0 = another thing sets the rate */
+	uint64_t rate[2];
+} shared[] = {
+	{90, {1, 2}, {90, 45}}, /* each its own */
+	{90, {1, 1}, {30, 30}},
+	{90, {0, 0}, {90, 45}}, /* caps of agents are each one's own */
+	{0, {1, 1}, {0, 0}},
+};
+
+START_TEST(an_interface_of_two_agents_counts_once)
+{
+	struct wb_reconcile_worker t[] = {trainer(1, 0, 10), trainer(2, 1, 11)};
+	struct wb_reconcile_worker e1 = rollout(1, "e1", 12);
+	struct wb_reconcile_worker e2[] = {rollout(1, "e2", 12), rollout(2, "e3", 12)};
+	struct wb_reconcile_agent a[] = {agent(2, "r1", &e1, 1), agent(3, "r2", e2, 2)};
+	const struct wb_reconcile_member *m;
+	size_t n;
+
+	up(agent(1, "t", t, 2));
+	for (int i = 0; i < 2; i++) {
+		a[i].rail = &shared[_i].rail;
+		a[i].nic = &shared[_i].nic[i];
+		a[i].n_rail = 1;
+		up(a[i]);
+	}
+	blobs(1, 1);
+	blobs(10, 12);
+	m = wb_reconcile_members(r, &n);
+	ck_assert_uint_eq(n, 5);
+	for (size_t i = 2; i < n; i++)
+		ck_assert_uint_eq(m[i].plan.rail_bytes_per_s, shared[_i].rate[m[i].agent - 2]);
+}
+END_TEST
+
 /* The memory of the trainers' agent and of three engines', and the nodes that the planner is told.
  */
 static const struct {
@@ -381,6 +418,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, another_run_of_an_agent_takes_over);
 	tcase_add_test(tc, torn_engine_degrades_and_is_fed);
 	tcase_add_loop_test(tc, a_worker_has_its_part_of_its_rails, 0, (int)WB_ARRAY_SIZE(rates));
+	tcase_add_loop_test(
+		tc, an_interface_of_two_agents_counts_once, 0, (int)WB_ARRAY_SIZE(shared));
 	tcase_add_loop_test(tc, agents_are_of_one_node_where_weights_may_go_through_memory, 0,
 		(int)WB_ARRAY_SIZE(neighbours));
 	suite_add_tcase(s, tc);
