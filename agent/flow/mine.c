@@ -67,7 +67,9 @@ static int start(struct wb_flow *f, uint32_t i)
 	uint32_t dst;
 	int rc;
 
-	fl = wire || has_room ? wb__flow_fetch_flight(f, i, FETCH_LOCAL) : NULL;
+	if (!wire && !has_room)
+		return wb__want_slot_rc(f, WB_POOL_DOMAIN);
+	fl = wb__flow_fetch_flight(f, i, FETCH_LOCAL);
 	if (!fl)
 		return -EAGAIN;
 	fl->wire = wire;

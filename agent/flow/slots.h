@@ -37,7 +37,8 @@ struct wb_err;
  */
 int wb_slots_init(struct wb_slots *s, void *base, size_t bytes, size_t slot_bytes,
 	const uint8_t share[WB_POOLS], struct wb_err *err);
-/** wb_slots_shares - what an agent gives each pool: @rolls: one with rollout workers. */
+/** wb_slots_shares - what an agent gives each pool: @rolls: one with rollout workers.  Without
+ *  those all are for sending: who joins it later needs others. */
 void wb_slots_shares(bool rolls, uint8_t share[WB_POOLS]);
 /** wb_slots_finish - free the lists; the memory is the caller's.  Again: nothing. */
 void wb_slots_finish(struct wb_slots *s);

@@ -169,6 +169,35 @@ bool wb__want_asks_around(const struct wb_flow *f, uint32_t worker, uint32_t cls
 	return i != FLOW_NONE && f->sink[worker].open && f->want[i].is_last;
 }
 
+int wb__want_slot_rc(const struct wb_flow *f, enum wb_pool pool)
+{
+	return f->o.slots->n_pool[pool] ? -EAGAIN : -ENOBUFS;
+}
+
+static void say_why(const struct wb_flow *f, uint32_t i, int code, struct wb_err *err)
+{
+	const struct wb_want *w = &f->local->want[i];
+	const char *stage = w->stage == WB_STAGE_RECEIVE ? "receive" : "exchange";
+
+	if (code == -ENOBUFS)
+		wb_err_set(err, code,
+			"chunk %u of class %u (%s stage) has nowhere to land: the agent of this "
+			"worker has set aside no slot of its buffer for such chunks",
+			w->chunk, w->cls, stage);
+	else if (f->plan->cls[w->cls].is_direct && f->sink[w->worker].feed)
+		wb_err_set(err, -EHOSTUNREACH,
+			"engines hold chunk %u of class %u rounded, so only trainers can send it",
+			w->chunk, w->cls);
+	else
+		/* A refusal as stale is about the source: this transfer is not overtaken. */
+		wb_err_set(err, code && code != WB_ESTALE ? code : -EHOSTUNREACH,
+			"chunk %u of class %u (%s stage) has no source left after %u of them: the "
+			"last was "
+			"worker %u: %s",
+			w->chunk, w->cls, stage, f->want[i].sources_tried, f->want[i].src,
+			wb_strerror(code ? code : -EHOSTUNREACH));
+}
+
 void wb__want_failed(struct wb_flow *f, uint32_t i, int code)
 {
 	const struct wb_want *w = &f->local->want[i];
@@ -180,19 +209,7 @@ void wb__want_failed(struct wb_flow *f, uint32_t i, int code)
 		return;
 	s->failed = true;
 	wb__flow_review(f); /* others waited for what it has not */
-	if (f->plan->cls[w->cls].is_direct && s->feed)
-		wb_err_set(&err, -EHOSTUNREACH,
-			"engines hold chunk %u of class %u rounded, so only trainers can send it",
-			w->chunk, w->cls);
-	else
-		/* A refusal as stale is about the source: this transfer is not overtaken. */
-		wb_err_set(&err, code && code != WB_ESTALE ? code : -EHOSTUNREACH,
-			"chunk %u of class %u (%s stage) has no source left after %u of them: the "
-			"last was "
-			"worker %u: %s",
-			w->chunk, w->cls, w->stage == WB_STAGE_RECEIVE ? "receive" : "exchange",
-			f->want[i].sources_tried, f->want[i].src,
-			wb_strerror(code ? code : -EHOSTUNREACH));
+	say_why(f, i, code, &err);
 	f->o.env->on_failed(f->o.env->ctx, f, w->worker, &err);
 }
 

@@ -37,7 +37,11 @@ void wb__want_count_trainer(struct wb_flow *f, uint32_t i, bool needed);
 void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code);
 /** wb__want_postpone - one that was taken out of its queue waits there again, in front. */
 void wb__want_postpone(struct wb_flow *f, uint32_t i);
-/** wb__want_failed - nobody can send it: close it, and its sink has failed. */
+/** wb__want_slot_rc - what it means that @pool gives no slot: -EAGAIN, one comes back; -ENOBUFS, it
+ *  never had one, so that nothing is to be waited for. */
+int wb__want_slot_rc(const struct wb_flow *f, enum wb_pool pool);
+/** wb__want_failed - nobody can send it, or (-ENOBUFS) it has nowhere to land: close it, and its
+ *  sink has failed. */
 void wb__want_failed(struct wb_flow *f, uint32_t i, int code);
 /** wb__want_drop_worker - what is queued for local worker @worker is wanted no more. */
 void wb__want_drop_worker(struct wb_flow *f, uint32_t worker);

@@ -257,6 +257,24 @@ out:
 	return rc;
 }
 
+static bool rolls(const struct epoch *e)
+{
+	for (uint32_t i = 0; i < e->local->n; i++)
+		if (e->plan->worker[e->local->member[i].plan_worker].role == WB_ROLE_ROLLOUT)
+			return true;
+	return false;
+}
+
+/* Slots of an agent with trainers only are all for sending: an engine that joins it has none to
+ * receive in.  Those of an agent that had an engine do without one as well. */
+static bool slots_suit(const struct epoch *e)
+{
+	const struct object *o = e->obj;
+
+	return o->slots.n && o->slot_bytes == e->plan->chunk_bytes &&
+	       (!rolls(e) || o->slots.n_pool[WB_POOL_RECEIVE]);
+}
+
 /* The last thing that may fail: the plan that runs needs its slots when this one is refused. */
 static int make_slots(struct epoch *e, struct wb_err *err)
 {
@@ -265,15 +283,12 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 	void *base = c->o.arena;
 	size_t bytes = c->o.arena_bytes;
 	struct wb_slots slots;
-	bool rolls = false;
 	uint8_t share[WB_POOLS];
 	int rc;
 
-	if (o->slots.n && o->slot_bytes == e->plan->chunk_bytes)
+	if (slots_suit(e))
 		return 0;
-	for (uint32_t i = 0; i < e->local->n; i++)
-		rolls |= e->member[i]->w.role == WB_ROLE_ROLLOUT;
-	wb_slots_shares(rolls, share);
+	wb_slots_shares(rolls(e), share);
 	for (uint32_t i = 0; i < c->n_arena; i++)
 		if (wb_object_id_eq(&c->arena[i].object, &o->id)) {
 			base = c->arena[i].base;
@@ -286,7 +301,8 @@ static int make_slots(struct epoch *e, struct wb_err *err)
 	if (wb__transfer_has_flow(o)) {
 		wb_slots_finish(&slots);
 		return wb_err_set(err, -EBUSY,
-			"the plan's chunks changed to %u bytes while a transfer is in flight",
+			"the plan needs other slots, of %u bytes, while a transfer uses those that "
+			"there are",
 			e->plan->chunk_bytes);
 	}
 	wb_slots_finish(&o->slots);

@@ -311,6 +311,7 @@ void world_must(int rc, const struct wb_err *err);
 
 /** world_holds - every byte of the worker's parameters is that of @version. */
 bool world_holds(const struct world *w, const struct world_worker *k, int64_t version);
+/** world_agent_of_engine - the agent of its first worker, which leads it. */
 uint32_t world_agent_of_engine(const struct world *w, uint32_t engine);
 
 #endif

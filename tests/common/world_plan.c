@@ -18,7 +18,11 @@ const struct wb_object_id world_object = {
 
 uint32_t world_agent_of_engine(const struct world *w, uint32_t engine)
 {
-	return w->o.trainer_agents + (w->o.one_pod ? 0 : engine * w->o.agents_per_engine);
+	/* A test may have moved it. */
+	for (uint32_t i = w->n_trainer; i < w->n_worker; i++)
+		if (w->worker[i].engine == engine)
+			return w->worker[i].agent;
+	return WORLD_AGENTS;
 }
 
 bool world_is_seen(const struct world *w, const struct world_worker *k)

@@ -26,6 +26,10 @@ def counter(c, agent, name):
     return float(m[1]) if m else 0
 
 
+def engine_at(c, pod):
+    return [c.worker(pod, "rollout", engine="e1", cut="cols")]
+
+
 def rows_engine(c, e, n=2, **kw):
     return [c.worker(f"r{e}", "rollout", i, n, engine=f"e{e}", cut="rows", **kw) for i in range(n)]
 
@@ -69,6 +73,21 @@ def an_engine_one_of_whose_agents_restarts_is_fed():
             c.agents["r0"].expect("feed ended transfer=1 .*result=Succeeded", reject="Aborted")
             updated(e1, 1)
             stream(t, (2, 3), e0 + e1)
+
+
+def an_engine_joins_the_agent_of_the_trainers(mode):
+    """In their pod: slots of its agent were all for sending, and are shared out anew."""
+    def test():
+        with Cluster() as c:
+            t, r = deploy(c, per_engine=1, operator=MODES[mode])
+            stream(t, (1,), r["e0"])
+            e1 = engine_at(c, "t0")
+            updated(e1, 1)
+            stream(t, (2, 3), r["e0"] + e1)
+            quit_all(e1)
+            stream(t, (4,), r["e0"])
+    test.__name__ = f"an_engine_joins_the_agent_of_the_trainers: {mode}"
+    return test
 
 
 def a_joiner_serves_only_when_it_is_fed():
@@ -342,6 +361,8 @@ TESTS = [a_joiner_of_another_layout_is_fed_without_trainers,
          a_joiner_is_fed_while_all_trainers_are_gone("rows", True),
          a_joiner_is_fed_while_all_trainers_are_gone("rows", False, "both"),
          a_joiner_is_fed_while_all_trainers_are_gone("cols", True, "both"),
+         an_engine_joins_the_agent_of_the_trainers("none"),
+         an_engine_joins_the_agent_of_the_trainers("both"),
          a_feed_goes_on_when_its_source_closes, a_feed_goes_on_from_trainers_that_hold,
          a_newer_transfer_overtakes_a_feed,
          copies_that_round_are_no_source, engines_come_and_go_during_a_stream,

@@ -117,6 +117,7 @@ static void make_map(bool is_turned)
 struct shape {
 	uint32_t first, n; /* of the plan's workers of domain 0, which are this agent's */
 	bool sums, is_turned;
+	bool only_sends; /* its slots are cut for an agent without rollout workers */
 	uint32_t readers;
 	bool is_near; /* domain 2 is of the node of domain 0 */
 	uint32_t n_slot; /* 0: 32 */
@@ -125,7 +126,7 @@ struct shape {
 static void open_shape(const struct shape *is)
 {
 	uint32_t first = is->first, n = is->n;
-	static const uint8_t share[WB_POOLS] = {4, 4, 4, 4};
+	uint8_t share[WB_POOLS] = {4, 4, 4, 4};
 	struct wb_tensor t = fx_tensor("w", WB_BF16, ROWS, 256);
 	struct wb_plan_worker worker[WORKERS + READERS] = {{.role = WB_ROLE_TRAINER},
 		{.role = WB_ROLE_ROLLOUT}, {.role = WB_ROLE_ROLLOUT, .engine = 1},
@@ -172,6 +173,8 @@ static void open_shape(const struct shape *is)
 		d.member[i] = (struct wb_member){first + i, d.map, &d.place, d.base[i], d.lane};
 	}
 	ck_assert_msg(!wb_local_create(d.plan, d.m, d.member, n, &d.local, &err), "%s", err.msg);
+	if (is->only_sends)
+		wb_slots_shares(false, share);
 	ck_assert_int_eq(wb_slots_init(&d.slots, arena, n_slot * (size_t)(BYTES / 2), BYTES / 2,
 				 share, NULL),
 		0);
@@ -307,6 +310,28 @@ static int n_written(void)
 		n += !d.notes.answer[i].code;
 	return n;
 }
+
+/* From another agent, or from a worker of its own.  To wait for a slot that there is none of would
+ * be for ever, and name nobody. */
+START_TEST(a_sink_that_has_no_slots_to_receive_in_fails_at_once)
+{
+	bool by_itself = _i;
+
+	open_shape(&(struct shape){.first = by_itself ? 0 : 1,
+		.n = by_itself ? 2 : 1,
+		.is_turned = true,
+		.only_sends = true});
+	if (by_itself)
+		wb_flow_open_source(d.f, 0);
+	wb_flow_open_sink(d.f, by_itself, NULL);
+	ck_assert_int_eq(d.n_failed, 1);
+	ck_assert_int_eq(d.failed_code, -ENOBUFS);
+	ck_assert_msg(strstr(d.why, "the agent of this worker has set aside no slot") != NULL, "%s",
+		d.why);
+	ck_assert_int_eq(d.notes.n_asked, 0);
+	close_flow();
+}
+END_TEST
 
 /* There is one trainer, and it has its slots for all who ask: those that take and do not read keep
  * some of them from nobody. */
@@ -708,6 +733,7 @@ int main(void)
 	tcase_add_test(c, a_closed_worker_of_the_own_agent_is_not_read);
 	tcase_add_test(c, a_closed_trainer_of_the_own_agent_is_not_waited_for);
 	tcase_add_loop_test(c, nothing_is_asked_for_a_worker_that_is_gone, 0, THENS);
+	tcase_add_loop_test(c, a_sink_that_has_no_slots_to_receive_in_fails_at_once, 0, 2);
 	tcase_add_loop_test(c, readers_that_stop_reading_leave_slots_for_others, 0, 4);
 	tcase_add_test(c, asks_for_what_is_not_there_yet_wait);
 	tcase_add_loop_test(c, what_engines_send_takes_no_slot_of_what_trainers_send, 0, 3);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "transfer/epoch.h"
 #include "transfer/internal.h"
+#include "transfer/object.h"
 
 #include <check.h>
 #include <errno.h>
@@ -24,15 +25,21 @@ static const struct world_opts shape = {.seed = 3,
 
 static struct world w;
 
-static void commits(int64_t version)
+/* The first @engines of one worker each. */
+static void commits_to(int64_t version, uint32_t engines)
 {
 	world_send(&w, version);
 	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
 	world_run_for(&w, 10 * WB_NS_PER_MS);
 	ck_assert_msg(!strcmp(w.last_result, "Succeeded"), "%s: %s", w.last_result, w.last_culprit);
-	for (uint32_t i = w.n_trainer; i < w.n_worker; i++)
+	for (uint32_t i = w.n_trainer; i < w.n_trainer + engines; i++)
 		ck_assert_msg(world_holds(&w, &w.worker[i], version), "worker %u: %s; %s", i,
 			w.worker[i].why, w.last_culprit);
+}
+
+static void commits(int64_t version)
+{
+	commits_to(version, w.n_worker - w.n_trainer);
 }
 
 static void begin(const struct world_opts *o)
@@ -176,6 +183,72 @@ static bool is_over(const struct ballot *b)
 /* Two engines of a pod are in doubt, the second a moment later, and one of five judges has taken
  * the coordinator's COMMIT: who asks does so by a number of its own, or what is said to one counts
  * for the other, and each has its own decision. */
+/* @worker runs beside the trainer from now on, when it starts. */
+static void move_to_trainer(uint32_t worker)
+{
+	world_kill_worker(&w, worker);
+	w.worker[worker].agent = w.worker[0].agent;
+}
+
+static const uint32_t *pools(void)
+{
+	return wb__transfer_object(w.agent[0].core, &world_object)->slots.n_pool;
+}
+
+/* Whose slots were all for sending.  Without its engine it keeps those for receiving. */
+START_TEST(an_engine_that_joins_the_trainers_agent_has_slots_to_receive_in)
+{
+	struct world_opts o = mode(_i);
+
+	world_init(&w, &o);
+	move_to_trainer(2);
+	world_plan(&w);
+	commits_to(1, 1);
+	for (int p = 0; p < WB_POOLS; p++)
+		ck_assert_uint_eq(pools()[p], p == WB_POOL_SEND ? 64 : 0);
+	world_start_worker(&w, 2);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	world_plan(&w);
+	ck_assert_uint_eq(pools()[WB_POOL_RECEIVE], 24);
+	ck_assert_uint_eq(pools()[WB_POOL_EXCHANGE], 16);
+	ck_assert_uint_eq(pools()[WB_POOL_DOMAIN], 8);
+	ck_assert_uint_eq(pools()[WB_POOL_SEND], 16);
+	commits(2);
+	world_kill_worker(&w, 2);
+	world_plan(&w);
+	ck_assert_uint_eq(pools()[WB_POOL_RECEIVE], 24);
+	commits_to(3, 1);
+	world_finish(&w);
+}
+END_TEST
+
+/* A transfer that has begun keeps its slots: that plan is for later. */
+START_TEST(slots_are_not_taken_from_a_transfer_for_an_engine_that_joins)
+{
+	struct world_opts o = mode(_i);
+	struct world_epoch *e;
+	struct wb_err err = {0};
+
+	world_init(&w, &o);
+	move_to_trainer(2);
+	world_plan(&w);
+	world_start_worker(&w, 2);
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	world_send(&w, 1);
+	world_run_for(&w, WB_NS_PER_MS);
+	e = world_epoch_make(&w);
+	ck_assert_int_eq(world_epoch_install(&w, e, 0, &err), -EBUSY);
+	ck_assert_msg(strstr(err.msg, "needs other slots") != NULL, "%s", err.msg);
+	world_after(&w.agent[0]);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	world_run_for(&w, 10 * WB_NS_PER_MS);
+	ck_assert_str_eq(w.last_result, "Succeeded");
+	install_all(e);
+	commits(2);
+	world_finish(&w);
+}
+END_TEST
+
 START_TEST(engines_of_a_pod_in_doubt_learn_the_same)
 {
 	struct world_opts o = shape;
@@ -404,6 +477,9 @@ int main(void)
 	tcase_add_loop_test(
 		tc, a_trainer_that_has_asked_does_not_fill_slots_of_the_next_plan, 0, 4);
 	tcase_add_loop_test(tc, a_plan_that_is_refused_leaves_the_slots_as_they_were, 0, 4);
+	tcase_add_loop_test(
+		tc, an_engine_that_joins_the_trainers_agent_has_slots_to_receive_in, 0, 4);
+	tcase_add_loop_test(tc, slots_are_not_taken_from_a_transfer_for_an_engine_that_joins, 0, 4);
 	fx_add_points(tc, engines_of_a_pod_in_doubt_learn_the_same, 0, 400);
 	tcase_add_test(tc, a_feed_is_not_taken_for_one_of_the_plan_before);
 	tcase_add_test(tc, a_feed_that_comes_late_changes_nothing);
