@@ -33,7 +33,10 @@
 struct part {
 	int fd;
 	uint8_t *base;
-	uint64_t reserve, used, images;
+	uint64_t reserve, images;
+	uint64_t used; /* slots of the newest plan */
+	uint64_t span; /* slots that there are, or may be still: snapshots lie behind them */
+	uint64_t reach; /* what the transport knows of it */
 	uint32_t region;
 	bool has_region;
 	bool is_empty; /* its pages were given back */
@@ -280,6 +283,11 @@ uint64_t wb__env_arena_used(const struct wb__env *e)
 	return used;
 }
 
+uint64_t wb__env_slots_used(const struct wb__env *e, uint32_t index)
+{
+	return part_in(e, index)->used;
+}
+
 uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index)
 {
 	return part_in(e, index)->images;
@@ -287,7 +295,7 @@ uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index)
 
 static uint64_t images_at(const struct part *p)
 {
-	return wb_align_up(p->used, 4096);
+	return wb_align_up(p->span, 4096);
 }
 
 /* The transport sees slots and snapshots as one source. */
@@ -298,16 +306,31 @@ static int set_region(
 	int rc;
 
 	assert(p->base && bytes <= p->reserve);
-	if (!(wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS))
-		return 0;
-	if (p->has_region && wb_xport_region_remove(e->a->xport, p->region) == -EBUSY)
-		return wb_err_set(err, -EBUSY, "slots are being read");
-	p->has_region = false;
-	rc = wb_xport_region_add(e->a->xport, &r, &p->region, err);
-	if (rc < 0)
-		return wb_err_wrap(err, rc, "slots");
-	p->has_region = true;
+	if (wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS) {
+		if (p->has_region && wb_xport_region_remove(e->a->xport, p->region) == -EBUSY)
+			return wb_err_set(err, -EBUSY, "slots are being read");
+		p->has_region = false;
+		p->reach = 0;
+		rc = wb_xport_region_add(e->a->xport, &r, &p->region, err);
+		if (rc < 0)
+			return wb_err_wrap(err, rc, "slots");
+		p->has_region = true;
+	}
+	p->reach = bytes;
 	return 0;
+}
+
+/* What is used by the plan that runs stays known: the next one may be refused yet. */
+static int reach(
+	struct wb__env *e, struct part *p, uint64_t bytes, uint64_t object, struct wb_err *err)
+{
+	return bytes <= p->reach ? 0 : set_region(e, p, bytes, object, err);
+}
+
+static bool punch(const struct part *p, uint64_t from, uint64_t to)
+{
+	return from >= to || !fallocate(p->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				     (off_t)from, (off_t)(to - from));
 }
 
 uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index)
@@ -348,7 +371,7 @@ int wb__env_images(struct wb__env *e, uint32_t index, uint64_t bytes,
 	/* A transfer may have begun meanwhile. */
 	if (wb_transfer_is_sending(e->a->core, object))
 		return wb_err_set(err, -EBUSY, "snapshots are in use");
-	rc = set_region(e, p, images_at(p) + bytes, object->hash, err);
+	rc = reach(e, p, images_at(p) + bytes, object->hash, err);
 	if (rc < 0)
 		return rc;
 	p->images = bytes;
@@ -369,7 +392,7 @@ static int hand_over(
 	if (!wb_transfer_let_go(e->a->core, &p->object, now - p->wanted_ns))
 		return wb_err_set(err, -EBUSY, "a transfer of the object before is under way");
 	p->wanted_ns = 0;
-	rc = set_region(e, p, images_at(p) + p->images, object->hash, err);
+	rc = set_region(e, p, WB_MAX(p->reach, images_at(p) + p->images), object->hash, err);
 	if (rc == 0)
 		rc = wb_transfer_set_arena(e->a->core, object, p->base, p->used);
 	if (rc == 0)
@@ -377,41 +400,71 @@ static int hand_over(
 	return rc;
 }
 
-int wb__env_arena_use(struct wb__env *e, uint32_t index, uint64_t bytes,
+/* Snapshots that slots would grow into are made anew behind them. */
+static int resize(struct wb__env *e, struct part *p, uint64_t bytes,
 	const struct wb_object_id *object, struct wb_err *err)
 {
-	struct part *p = part_of(e, index);
-	int rc;
+	int rc = reach(e, p, bytes, object->hash, err);
 
-	if (p->used && !wb_object_id_eq(&p->object, object))
-		return hand_over(e, p, object, err);
-	if (p->used)
-		return 0;
-	if (bytes > p->reserve)
-		return wb_err_set(err, -EINVAL,
-			"the workers here lend %llu bytes of buffers together, an agent uses at "
-			"most "
-			"%llu: start it with --buffer",
-			(unsigned long long)bytes, (unsigned long long)p->reserve);
-	rc = set_region(e, p, bytes, object->hash, err);
 	if (rc == 0)
 		rc = wb_transfer_set_arena(e->a->core, object, p->base, bytes);
 	if (rc < 0)
 		return rc;
+	if (bytes > images_at(p))
+		p->images = 0;
+	p->span = WB_MAX(p->span, bytes);
 	p->used = bytes;
 	p->object = *object;
 	WB_LOG_INFO(MOD, "buffer set", WB_U("bytes", bytes));
 	return 0;
 }
 
+int wb__env_arena_use(struct wb__env *e, uint32_t index, uint64_t bytes,
+	const struct wb_object_id *object, struct wb_err *err)
+{
+	struct part *p = part_of(e, index);
+	int rc = 0;
+
+	if (bytes > p->reserve)
+		return wb_err_set(err, -EINVAL,
+			"the workers here lend %llu bytes of buffers together, an agent uses at "
+			"most "
+			"%llu: start it with --buffer",
+			(unsigned long long)bytes, (unsigned long long)p->reserve);
+	if (p->used && !wb_object_id_eq(&p->object, object))
+		rc = hand_over(e, p, object, err);
+	if (rc == 0 && bytes == p->used) /* a try before may have failed on the way */
+		rc = reach(e, p, p->images ? images_at(p) + p->images : bytes, object->hash, err);
+	return rc < 0 || bytes == p->used ? rc : resize(e, p, bytes, object, err);
+}
+
+void wb__env_arena_trim(struct wb__env *e, uint32_t index)
+{
+	struct part *p = part_of(e, index);
+	uint64_t was = p->reach, end;
+	struct wb_err err = {0};
+
+	/* Slots of before are used still: their pages go with the next plan. */
+	if (wb_transfer_arena_used(e->a->core, &p->object) != p->used)
+		return;
+	if (!p->images)
+		p->span = p->used;
+	end = p->images ? images_at(p) + p->images : p->used;
+	if (end < was && set_region(e, p, end, p->object.hash, &err) < 0) {
+		WB_LOG_WRN(MOD, "buffer stays as large as it was", WB_S("reason", err.msg));
+		return;
+	}
+	(void)punch(p, wb_align_up(p->used, 4096), p->images ? images_at(p) : was);
+	(void)punch(p, wb_align_up(end, 4096), was);
+}
+
 void wb__env_sleep(struct wb__env *e, uint32_t index)
 {
 	struct part *p = part_of(e, index);
-	off_t bytes = (off_t)(images_at(p) + p->images);
+	uint64_t bytes = WB_MAX(p->reach, images_at(p) + p->images);
 
 	if (bytes && !wb_transfer_is_busy(e->a->core))
-		p->is_empty =
-			!fallocate(p->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes);
+		p->is_empty = punch(p, 0, bytes);
 }
 
 int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)

@@ -4,8 +4,9 @@
 /*
  * The core in its surroundings: its calls out, its events in, its timer, the slot arena.
  *
- * The arena is a sparse memfd mapped at start; how much of it becomes slots is known when the first
- * plan comes (--buffer, or the object's buffer size for every worker here).
+ * The arena is a sparse memfd mapped at start; how much of it becomes slots is known when a plan
+ * comes (--buffer, or the object's buffer size for every worker here), and another with the next
+ * plan where that size was changed, or workers came or left.
  * Loop thread.  Layer: daemon (L4).
  */
 #include <stdint.h>
@@ -28,10 +29,16 @@ void *wb__env_arena(const struct wb__env *e, uint32_t index);
 int wb__env_arena_fd(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_reserve - bytes mapped and of the memfd; slots take the first part. */
 uint64_t wb__env_arena_reserve(const struct wb__env *e, uint32_t index);
-/** wb__env_arena_use - first plan of object @index: so many bytes of its part become slots and a
- *  source of @object for the transport.  Later calls change nothing. */
+/** wb__env_arena_use - a plan of object @index: so many bytes of its part become slots, when the
+ * core installs it, and are a source of @object for the transport.  What the plan before uses stays
+ * good: this one may be refused yet.  0; -EBUSY while what is there is being read: again later;
+ * -EINVAL.
+ */
 int wb__env_arena_use(struct wb__env *e, uint32_t index, uint64_t bytes,
 	const struct wb_object_id *object, struct wb_err *err);
+/** wb__env_arena_trim - the plan was installed: what slots took before and do not take any more
+ * goes back to the system. */
+void wb__env_arena_trim(struct wb__env *e, uint32_t index);
 /** wb__env_images - room for snapshots behind the slots; after wb__env_arena_use().  Grows, never
  *  shrinks.  0; -EINPROGRESS while its pages are taken, -EBUSY while a transfer reads what is
  *  there: again later; -EINVAL, -ENOMEM. */
@@ -41,6 +48,8 @@ int wb__env_images(struct wb__env *e, uint32_t index, uint64_t bytes,
 uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index);
 /** wb__env_arena_used - slots of all objects. */
 uint64_t wb__env_arena_used(const struct wb__env *e);
+/** wb__env_slots_used - slots of an object. */
+uint64_t wb__env_slots_used(const struct wb__env *e, uint32_t index);
 /** wb__env_images_used - snapshots of an object. */
 uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index);
 

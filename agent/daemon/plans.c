@@ -62,7 +62,7 @@ static uint64_t attached_buffers(const struct wb__plans *p)
 /* The other half is for what is made of the plan, and for the next one beside it. */
 static uint64_t memory_for_plan(const struct wb__plans *p)
 {
-	return WB_MAX(wb__staging_left(p->a, attached_buffers(p)) / 2, PLAN_ROOM_LEAST);
+	return WB_MAX(wb__staging_left(p->a, p->index, attached_buffers(p)) / 2, PLAN_ROOM_LEAST);
 }
 
 int wb__plans_content(struct wb__plans *p, const struct wb_msg_content *m, struct wb_err *err)
@@ -120,9 +120,11 @@ static int prepare_memory(struct wb__plans *p, const struct wb_roster *r, struct
 		.object = &p->object,
 		.object_index = p->index,
 		.buffer_bytes = buffers};
-	int rc = wb__env_arena_use(p->a->env, p->index, buffers, &p->id, err);
+	int rc = wb__staging_check(p->a, &in, err); /* before anything is taken */
 
 	assert(p->id.uid && p->index < p->a->o.n_served);
+	if (rc == 0)
+		rc = wb__env_arena_use(p->a->env, p->index, buffers, &p->id, err);
 	if (rc == 0)
 		rc = wb__staging_reserve(p->a, &in, err);
 	for (struct wb__worker *w = wb__apps_first(p->a->apps); w && rc == 0; w = w->next)
@@ -200,9 +202,11 @@ static int install(struct wb__plans *p, struct wb_roster *r, struct wb_err *err)
 	/* A coordinator that was restarted has forgotten which numbers it used. */
 	wb_transfer_seen(p->a->core, &p->id, p->waiting_seen);
 	wb__env_kick(p->a->env);
-	if (rc == 0)
-		p->a->need[p->index] = need;
-	return rc;
+	if (rc < 0)
+		return rc;
+	p->a->need[p->index] = need;
+	wb__env_arena_trim(p->a->env, p->index);
+	return 0;
 }
 
 static void log_installed(const struct wb_roster *r)

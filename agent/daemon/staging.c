@@ -44,6 +44,23 @@ static uint64_t image_bytes(const struct wb__staging_in *in)
 	return bytes;
 }
 
+static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_in *in)
+{
+	uint64_t bytes = 0;
+
+	if (in->object->receiver_staging != WB_STAGING_HOST_MEMORY)
+		return 0;
+	for (uint32_t i = 0; i < in->roster->plan->n_worker; i++) {
+		const struct wb__worker *w =
+			is_mine(in, i, WB_ROLE_ROLLOUT)
+				? wb__apps_find(a->apps, in->roster->worker[i].local)
+				: NULL;
+
+		bytes += w ? WB_AREA_HEAD_BYTES + wb_area_used(w->map) : 0;
+	}
+	return bytes;
+}
+
 /* What the other objects of this agent have: one limit is for all. */
 static uint64_t others_have(const struct wb__agent *a, uint32_t index)
 {
@@ -57,22 +74,28 @@ static uint64_t others_have(const struct wb__agent *a, uint32_t index)
 	return bytes;
 }
 
-uint64_t wb__staging_left(const struct wb__agent *a, uint64_t buffer_bytes)
+/* Slots of all objects, where object @index has @bytes. */
+static uint64_t slots_with(const struct wb__agent *a, uint32_t index, uint64_t bytes)
+{
+	return wb__env_arena_used(a->env) - wb__env_slots_used(a->env, index) + bytes;
+}
+
+uint64_t wb__staging_left(const struct wb__agent *a, uint32_t index, uint64_t buffer_bytes)
 {
 	uint64_t group = wb__memory_limit(), taken = others_have(a, WB__OBJECTS_MAX);
 
 	if (!group)
 		return UINT64_MAX;
-	taken += WB_MAX(wb__env_arena_used(a->env), buffer_bytes);
+	taken += slots_with(a, index, WB_MAX(wb__env_slots_used(a->env, index), buffer_bytes));
 	return group > taken ? group - taken : 0;
 }
 
-static int check_limits(const struct wb__agent *a, const struct wb__staging_in *in, uint64_t images,
-	uint64_t areas, struct wb_err *err)
+int wb__staging_check(
+	const struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err)
 {
 	uint64_t group = wb__memory_limit(), others = others_have(a, in->object_index);
-	uint64_t slots = WB_MAX(wb__env_arena_used(a->env), in->buffer_bytes);
-	uint64_t need = images + areas;
+	uint64_t slots = slots_with(a, in->object_index, in->buffer_bytes);
+	uint64_t images = image_bytes(in), areas = area_bytes(a, in), need = images + areas;
 	char beside[64] = "";
 
 	if (others)
@@ -121,23 +144,6 @@ static int reserve_images(
 	return 0;
 }
 
-static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_in *in)
-{
-	uint64_t bytes = 0;
-
-	if (in->object->receiver_staging != WB_STAGING_HOST_MEMORY)
-		return 0;
-	for (uint32_t i = 0; i < in->roster->plan->n_worker; i++) {
-		const struct wb__worker *w =
-			is_mine(in, i, WB_ROLE_ROLLOUT)
-				? wb__apps_find(a->apps, in->roster->worker[i].local)
-				: NULL;
-
-		bytes += w ? WB_AREA_HEAD_BYTES + wb_area_used(w->map) : 0;
-	}
-	return bytes;
-}
-
 static int worst(int a, int b)
 {
 	return b == 0 || (b == -EINPROGRESS && a < 0) ? a : b;
@@ -165,10 +171,7 @@ static int reserve_areas(
 
 int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err)
 {
-	uint64_t images = image_bytes(in), areas = area_bytes(a, in);
-	int rc = check_limits(a, in, images, areas, err);
+	int rc = reserve_images(a, in, image_bytes(in), err);
 
-	if (rc == 0)
-		rc = reserve_images(a, in, images, err);
-	return rc < 0 ? rc : reserve_areas(a, in, areas, err);
+	return rc < 0 ? rc : reserve_areas(a, in, area_bytes(a, in), err);
 }

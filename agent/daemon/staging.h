@@ -18,19 +18,23 @@ struct wb__staging_in {
 	const struct wb_roster *roster;
 	const struct wb_p_object *object;
 	uint32_t object_index; /* among those served here */
-	uint64_t buffer_bytes; /* slots, which count against the limit too */
+	uint64_t buffer_bytes; /* slots that it wants, which count against the limit too */
 };
 
+/** wb__staging_check - may this plan have its slots and its staging?  Nothing is taken.  0; -ENOMEM
+ *  with the figures when it is more than --staging-limit or the control group allows. */
+int wb__staging_check(
+	const struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err);
 /**
  * wb__staging_reserve - take the memory that the object's mode needs for this plan
- * Again for a plan that needs no more: nothing.  Returns 0; -ENOMEM with the figures when it is
- * more than --staging-limit or the control group allows; -EBUSY while what is there is in use, and
- * -EINPROGRESS while pages are taken: call again later.
+ * After wb__staging_check() and wb__env_arena_use().  Again for a plan that needs no more: nothing.
+ * Returns 0; -ENOMEM; -EBUSY while what is there is in use, and -EINPROGRESS while pages are taken:
+ * call again later.
  */
 int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err);
 
-/** wb__staging_left - what the control group's limit leaves beside the slots, at least
- *  @buffer_bytes, and all staging there is; UINT64_MAX where there is no limit. */
-uint64_t wb__staging_left(const struct wb__agent *a, uint64_t buffer_bytes);
+/** wb__staging_left - what the control group's limit leaves beside all staging there is and the
+ *  slots, of which object @index has @buffer_bytes at least; UINT64_MAX where there is no limit. */
+uint64_t wb__staging_left(const struct wb__agent *a, uint32_t index, uint64_t buffer_bytes);
 
 #endif

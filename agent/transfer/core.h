@@ -130,10 +130,14 @@ int wb_transfer_create(const struct wb_transfer_opts *o, const struct wb_transfe
 /** wb_transfer_destroy - only after the transport is closed and the lanes are destroyed: nothing
  * may touch the core's buffers any more.  NULL is allowed. */
 void wb_transfer_destroy(struct wb_transfer_core *c);
-/** wb_transfer_set_arena - memory for an object's slots, known only when its first plan comes;
- * before the first wb_transfer_install() that succeeds.  0 or -ENOSPC. */
+/** wb_transfer_set_arena - memory for an object's slots, known only when a plan comes; before its
+ * wb_transfer_install().  Where it has another size than before, that install cuts the slots anew;
+ * until then, and where it fails, all goes on in those that there are.  0 or -ENOSPC. */
 int wb_transfer_set_arena(
 	struct wb_transfer_core *c, const struct wb_object_id *object, void *arena, size_t bytes);
+/** wb_transfer_arena_used - bytes of its arena that an object's slots were cut from; 0 = it has
+ * none yet. */
+size_t wb_transfer_arena_used(const struct wb_transfer_core *c, const struct wb_object_id *object);
 
 /**
  * wb_transfer_set_image - memory for the snapshots of a trainer worker; before an epoch with staged
@@ -180,8 +184,8 @@ bool wb_transfer_is_detached(struct wb_transfer_core *c, uint32_t worker);
 /**
  * wb_transfer_install - a plan and its roster arrived
  * @r:	the transport knows its epoch; a reference is kept as long as the core goes by it
- * Returns 0 (say READY); WB_EPLAN, WB_ESTALE (older term), -ENOENT (a worker that is not here),
- * -EINVAL (buffer), -ENOMEM.
+ * Returns 0 (say READY); -EBUSY while a transfer is in its way: again later; WB_EPLAN, WB_ESTALE
+ * (older term), -ENOENT (a worker that is not here), -EINVAL (buffer), -ENOMEM.
  */
 int wb_transfer_install(struct wb_transfer_core *c, struct wb_roster *r, struct wb_err *err);
 /** wb_transfer_seen - others have seen transfer numbers up to @transfer; a coordinator here goes on

@@ -275,40 +275,65 @@ static bool slots_suit(const struct epoch *e)
 	       (!rolls(e) || o->slots.n_pool[WB_POOL_RECEIVE]);
 }
 
+static void *arena_of(const struct object *o, size_t *bytes)
+{
+	const struct wb_transfer_core *c = o->core;
+
+	for (uint32_t i = 0; i < c->n_arena; i++)
+		if (wb_object_id_eq(&c->arena[i].object, &o->id)) {
+			*bytes = c->arena[i].bytes;
+			return c->arena[i].base;
+		}
+	*bytes = c->o.arena_bytes;
+	return c->o.arena;
+}
+
+/* A transfer has the slots.  Where they would do, only that there should be more of them, or fewer,
+ * the plan does not wait for ever: it may be what that transfer waits for (hand_over_staged()). */
+static int wait_for_slots(struct epoch *e, struct wb_err *err)
+{
+	struct object *o = e->obj;
+	uint64_t now = now_ns(o->core);
+
+	if (!o->slots_wait_ns)
+		o->slots_wait_ns = now;
+	if (slots_suit(e) && now - o->slots_wait_ns >= TRANSFER_VAIN_NS)
+		return 0;
+	return wb_err_set(err, -EBUSY,
+		"the plan needs other slots, of %u bytes, while a transfer uses those that there "
+		"are",
+		e->plan->chunk_bytes);
+}
+
 /* The last thing that may fail: the plan that runs needs its slots when this one is refused. */
 static int make_slots(struct epoch *e, struct wb_err *err)
 {
 	struct object *o = e->obj;
-	struct wb_transfer_core *c = o->core;
-	void *base = c->o.arena;
-	size_t bytes = c->o.arena_bytes;
+	size_t bytes;
+	void *base = arena_of(o, &bytes);
 	struct wb_slots slots;
 	uint8_t share[WB_POOLS];
-	int rc;
+	int rc = 0;
 
-	if (slots_suit(e))
-		return 0;
-	wb_slots_shares(rolls(e), share);
-	for (uint32_t i = 0; i < c->n_arena; i++)
-		if (wb_object_id_eq(&c->arena[i].object, &o->id)) {
-			base = c->arena[i].base;
-			bytes = c->arena[i].bytes;
+	if (!slots_suit(e) || o->slots_bytes != bytes) {
+		wb_slots_shares(rolls(e), share);
+		rc = wb_slots_init(&slots, base, bytes, e->plan->chunk_bytes, share, err);
+		if (rc < 0)
+			return rc;
+		wb__transfer_stop_kept_flows(o, NULL);
+		if (wb__transfer_has_flow(o)) {
+			wb_slots_finish(&slots);
+			rc = wait_for_slots(e, err);
+		} else {
+			wb_slots_finish(&o->slots);
+			o->slots = slots;
+			o->slot_bytes = e->plan->chunk_bytes;
+			o->slots_bytes = bytes;
 		}
-	rc = wb_slots_init(&slots, base, bytes, e->plan->chunk_bytes, share, err);
-	if (rc < 0)
-		return rc;
-	wb__transfer_stop_kept_flows(o, NULL);
-	if (wb__transfer_has_flow(o)) {
-		wb_slots_finish(&slots);
-		return wb_err_set(err, -EBUSY,
-			"the plan needs other slots, of %u bytes, while a transfer uses those that "
-			"there are",
-			e->plan->chunk_bytes);
 	}
-	wb_slots_finish(&o->slots);
-	o->slots = slots;
-	o->slot_bytes = e->plan->chunk_bytes;
-	return 0;
+	if (rc == 0)
+		o->slots_wait_ns = 0;
+	return rc;
 }
 
 static int make_images(struct epoch *e, struct wb_err *err)

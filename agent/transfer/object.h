@@ -42,7 +42,8 @@ struct object {
 	uint64_t forgotten; /* transfers up to here have no verdict any more */
 	bool is_judge; /* verdicts were read, or there was nothing to read */
 	struct wb_slots slots;
-	size_t slot_bytes;
+	size_t slot_bytes, slots_bytes; /* of each, and of the memory that they were cut from */
+	uint64_t slots_wait_ns; /* since when a plan waits for other slots; 0 = none does */
 	struct coordinator coordinator;
 	struct coordinator *feeds;
 	struct trainers trainers;

@@ -47,6 +47,13 @@ bool wb_transfer_is_sending(const struct wb_transfer_core *c, const struct wb_ob
 	return o && o->trainers.state != TRAINERS_IDLE;
 }
 
+size_t wb_transfer_arena_used(const struct wb_transfer_core *c, const struct wb_object_id *object)
+{
+	const struct object *o = wb__transfer_object(c, object);
+
+	return o ? o->slots_bytes : 0;
+}
+
 bool wb__transfer_is_moving(const struct object *o)
 {
 	if (o->coordinator.state != COORDINATOR_IDLE || o->feeds ||

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan that cannot work between these agents is refused when it is made, by a sentence in the
 status that names who and how much; nobody is Torn for it."""
+import contextlib
 import json
+import os
 import resource
+import signal
+import subprocess
 
 from cluster import Cluster, run
+from test_transfer import quit_all, send, sent, updated
 
 OPEN_FILES = 270  # 256 are kept for what is no connection
 WAITING = ("WaitingForSourceMaps", "WaitingForAgents", "TransferInProgress", "AgentLost", "PlanOutdated")
@@ -75,5 +80,101 @@ def two_transports_refuse_the_plan():
                 "agent r1 moves weights over shm and agent t0 over tcp")
 
 
+def with_buffers(mib):
+    return {"trainer": {"bufferSize": f"{mib}Mi"}, "rollout": {"bufferSize": f"{mib}Mi"}}
+
+
+def restart_workers(c, old, mib):
+    """The object is changed, and workers end and come again: the agents are the same."""
+    if all(w.p.poll() is None for w in old):
+        quit_all(old)
+    c.spec(2, 1, 1, **with_buffers(mib))
+    c.op.p.send_signal(signal.SIGHUP)
+    return all_at(c)
+
+
+def all_at(c):
+    return [c.worker("t0", "trainer", i, 2) for i in range(2)] + [c.worker("r0", "rollout", engine="e0")]
+
+
+def a_buffer_size_that_is_changed_is_followed():
+    """Up and down; and the pages of slots that there are no more are given back."""
+    def buffers():
+        return {n: json.loads(c.get(a, "/status")[1])["bufferBytes"] >> 20 for n, a in c.agents.items()}
+
+    with Cluster() as c:
+        c.operator(2, 1, 1, **with_buffers(64))
+        for name in ("t0", "r0"):
+            c.agent(name)
+        w, version = all_at(c), 0
+        for mib in (64, 96, 64):
+            w = restart_workers(c, w, mib) if version else w
+            for x in w:
+                x.expect("planned")
+            assert buffers() == {"t0": 2 * mib, "r0": mib}, (mib, buffers())
+            version += 1
+            send(w[:2], version)
+            sent(w[:2], version, "Committed")
+            updated(w[2:], version)
+
+
+def more_workers_have_more_buffers():
+    with Cluster() as c:
+        c.operator(2, 1, **with_buffers(64))
+        for name in ("t0", "r0"):
+            c.agent(name)
+        w = all_at(c)
+        for x in w:
+            x.expect("planned")
+        w.append(c.worker("r0", "rollout", engine="e1"))
+        w[3].expect("planned")
+        c.agents["r0"].expect(r"buffer set bytes=134217728", reject=None)
+        send(w[:2], 1)
+        sent(w[:2], 1, "Committed")
+        updated(w[2:], 1)
+
+
+@contextlib.contextmanager
+def memory_limit(c, mib):
+    """A command that runs an agent where a control group of version 2 sets a limit; None: it cannot be made
+    to look so here."""
+    root, path = c.path("cgroup"), None
+    with open("/proc/self/cgroup", encoding="utf-8") as f:
+        path = next((line[4:].strip() for line in f if line.startswith("0::/")), None)
+    if path is None or ".." in path:
+        path = ""
+    os.makedirs(os.path.join(root, path))
+    with open(os.path.join(root, "memory.max"), "w", encoding="utf-8") as f:
+        f.write(f"{mib << 20}\n")
+    prefix = ("unshare", *(() if os.geteuid() == 0 else ("-r",)), "-m", "sh", "-c",
+              f'mount --bind {root} /sys/fs/cgroup && exec "$@"', "sh")
+    can = subprocess.run([*prefix, "cat", "/sys/fs/cgroup/memory.max"], capture_output=True, text=True, check=False)
+    yield prefix if can.stdout.strip() == str(mib << 20) else None
+
+
+def a_buffer_size_that_was_too_much_can_be_lowered():
+    with Cluster() as c, memory_limit(c, 256) as prefix:
+        if not prefix:
+            print("skip a_buffer_size_that_was_too_much_can_be_lowered: no mount namespace of its own")
+            return
+        c.operator(2, 1, 1, **with_buffers(160))
+        c.agent("t0", prefix=prefix)
+        c.agent("r0")
+        w = all_at(c)
+        refused(c, "MemoryLimitTooSmall",
+                "buffers take 335544320 bytes at agent t0, the memory limit is 268435456: raise it, or lower "
+                "bufferSize of spec.trainer or spec.rollout")
+        for x in w:
+            assert x.wait() == 1, x.drain()
+        w = restart_workers(c, w, 64)
+        for x in w:
+            x.expect("planned")
+        send(w[:2], 1)
+        sent(w[:2], 1, "Committed")
+        updated(w[2:], 1)
+
+
 if __name__ == "__main__":
-    run(soft_limits_of_open_files_are_raised, too_few_open_files_refuse_the_plan, two_transports_refuse_the_plan)
+    run(soft_limits_of_open_files_are_raised, too_few_open_files_refuse_the_plan, two_transports_refuse_the_plan,
+        a_buffer_size_that_is_changed_is_followed, more_workers_have_more_buffers,
+        a_buffer_size_that_was_too_much_can_be_lowered)

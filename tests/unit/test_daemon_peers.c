@@ -252,6 +252,21 @@ int wb__env_arena_use(struct wb__env *e, uint32_t index, uint64_t bytes,
 	return 0;
 }
 
+int wb__staging_check(
+	const struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err)
+{
+	(void)a;
+	(void)in;
+	(void)err;
+	return 0;
+}
+
+void wb__env_arena_trim(struct wb__env *e, uint32_t index)
+{
+	(void)e;
+	(void)index;
+}
+
 int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err)
 {
 	(void)a;
@@ -261,9 +276,10 @@ int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, st
 
 static uint64_t memory_limit, memory_left;
 
-uint64_t wb__staging_left(const struct wb__agent *a, uint64_t buffer_bytes)
+uint64_t wb__staging_left(const struct wb__agent *a, uint32_t index, uint64_t buffer_bytes)
 {
 	(void)a;
+	(void)index;
 	(void)buffer_bytes;
 	return memory_limit ? memory_left : UINT64_MAX;
 }

@@ -190,9 +190,14 @@ static void move_to_trainer(uint32_t worker)
 	w.worker[worker].agent = w.worker[0].agent;
 }
 
+static struct object *object_at(uint32_t agent)
+{
+	return wb__transfer_object(w.agent[agent].core, &world_object);
+}
+
 static const uint32_t *pools(void)
 {
-	return wb__transfer_object(w.agent[0].core, &world_object)->slots.n_pool;
+	return object_at(0)->slots.n_pool;
 }
 
 /* Whose slots were all for sending.  Without its engine it keeps those for receiving. */
@@ -245,6 +250,73 @@ START_TEST(slots_are_not_taken_from_a_transfer_for_an_engine_that_joins)
 	ck_assert_str_eq(w.last_result, "Succeeded");
 	install_all(e);
 	commits(2);
+	world_finish(&w);
+}
+END_TEST
+
+static void set_slots(uint32_t agent, uint32_t n)
+{
+	ck_assert_int_eq(wb_transfer_set_arena(w.agent[agent].core, &world_object,
+				 w.agent[agent].arena, (size_t)n * w.o.chunk_bytes),
+		0);
+}
+
+START_TEST(slots_are_cut_anew_of_a_buffer_of_another_size)
+{
+	static const uint32_t sizes[] = {32, 64, 16};
+	struct world_opts o = mode(_i);
+
+	begin(&o);
+	commits(1);
+	for (uint32_t i = 0; i < WB_ARRAY_SIZE(sizes); i++) {
+		for (uint32_t at = 0; at < 3; at++)
+			set_slots(at, sizes[i]);
+		ck_assert_uint_ne(object_at(0)->slots.n, sizes[i]); /* with the next plan */
+		world_plan(&w);
+		for (uint32_t at = 0; at < 3; at++)
+			ck_assert_uint_eq(object_at(at)->slots.n, sizes[i]);
+		commits(2 + i);
+	}
+	world_finish(&w);
+}
+END_TEST
+
+/* It may be the very plan that the transfer waits for: after a while it goes on in what there is,
+ * and the next one has the new slots. */
+START_TEST(a_plan_does_not_wait_for_ever_to_have_more_slots_or_fewer)
+{
+	struct world_opts o = mode(_i);
+	struct world_epoch *e;
+	struct wb_err err = {0};
+	uint64_t until;
+
+	o.bytes_per_s = 20000;
+	o.transfer_deadline_ns = 600 * WB_NS_PER_S;
+	begin(&o);
+	set_slots(1, 32);
+	world_send(&w, 1);
+	world_run_for(&w, WB_NS_PER_S);
+	e = world_epoch_make(&w);
+	until = world_now(&w) + 4 * WB_NS_PER_S;
+	while (world_now(&w) < until) {
+		ck_assert_int_eq(world_epoch_install(&w, e, 1, &err), -EBUSY);
+		world_after(&w.agent[1]);
+		world_run_for(&w, 100 * WB_NS_PER_MS);
+	}
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	install(e, 1);
+	ck_assert_uint_eq(object_at(1)->slots.n, 64);
+	ck_assert_uint_eq(
+		wb_transfer_arena_used(w.agent[1].core, &world_object), 64 * w.o.chunk_bytes);
+	ck_assert(world_run(&w, 600 * WB_NS_PER_S));
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert_str_eq(w.last_result, "Succeeded");
+	install(e, 0);
+	install(e, 2);
+	for (uint32_t at = 0; at < 3; at++)
+		activate(e, at);
+	world_plan(&w);
+	ck_assert_uint_eq(object_at(1)->slots.n, 32);
 	world_finish(&w);
 }
 END_TEST
@@ -480,6 +552,8 @@ int main(void)
 	tcase_add_loop_test(
 		tc, an_engine_that_joins_the_trainers_agent_has_slots_to_receive_in, 0, 4);
 	tcase_add_loop_test(tc, slots_are_not_taken_from_a_transfer_for_an_engine_that_joins, 0, 4);
+	tcase_add_loop_test(tc, slots_are_cut_anew_of_a_buffer_of_another_size, 0, 4);
+	tcase_add_loop_test(tc, a_plan_does_not_wait_for_ever_to_have_more_slots_or_fewer, 0, 4);
 	fx_add_points(tc, engines_of_a_pod_in_doubt_learn_the_same, 0, 400);
 	tcase_add_test(tc, a_feed_is_not_taken_for_one_of_the_plan_before);
 	tcase_add_test(tc, a_feed_that_comes_late_changes_nothing);

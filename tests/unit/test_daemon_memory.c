@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that an agent sets aside for its objects: slots, snapshots and staging, of which the limit
+ * of its control group is one for all, and which the transport knows as regions. */
+#include "base/base.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "daemon/agent.h"
+#include "daemon/apps.h"
+#include "daemon/env.h"
+#include "daemon/metrics.h"
+#include "daemon/oplink.h"
+#include "daemon/peers.h"
+#include "daemon/plans.h"
+#include "daemon/staging.h"
+#include "daemon/trace.h"
+#include "net/loop.h"
+#include "planner/plan.h"
+#include "tests/common/fx_check.h"
+#include "transfer/internal.h"
+#include "transfer/object.h"
+#include "transfer/roster.h"
+#include "xport/xport.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MIB (1ull << 20)
+#define REGIONS 8
+
+static const struct wb_object_id id[2] = {
+	{.uid = 1, .hash = 11, .text = "one"}, {.uid = 2, .hash = 22, .text = "two"}};
+
+/* ---- what is around it ---------------------------------------------------------------------- */
+
+static uint64_t memory_limit;
+static struct wb__worker *workers;
+
+uint64_t wb__memory_limit(void)
+{
+	return memory_limit;
+}
+
+struct wb__worker *wb__apps_first(const struct wb__apps *s)
+{
+	(void)s;
+	return workers;
+}
+
+struct wb__worker *wb__apps_find(const struct wb__apps *s, uint32_t worker)
+{
+	(void)s;
+	for (struct wb__worker *w = workers; w; w = w->next)
+		if (w->id == worker)
+			return w;
+	return NULL;
+}
+
+void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg)
+{
+	(void)s;
+	(void)worker;
+	(void)type;
+	(void)msg;
+}
+
+void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const void *msg, int fd)
+{
+	(void)fd;
+	wb__apps_send(s, worker, type, msg);
+}
+
+void wb__apps_reap(struct wb__apps *s)
+{
+	(void)s;
+}
+
+void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent,
+	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes)
+{
+	(void)p;
+	(void)r;
+	(void)agent;
+	(void)msg;
+	(void)frame;
+	(void)bytes;
+}
+
+struct wb__oplink *wb__oplink_of(const struct wb__agent *a, const struct wb_object_id *object)
+{
+	(void)a;
+	(void)object;
+	return NULL;
+}
+
+void wb__oplink_report(struct wb__oplink *l, const struct wb_transfer_report *r)
+{
+	(void)l;
+	(void)r;
+}
+
+void wb__oplink_times(struct wb__oplink *l, const struct wb_transfer_times *t)
+{
+	(void)l;
+	(void)t;
+}
+
+void wb__metrics_report(struct wb__http *h, const struct wb_transfer_report *r)
+{
+	(void)h;
+	(void)r;
+}
+
+void wb__metrics_mismatch(struct wb__http *h, const struct wb_transfer_mismatch *m)
+{
+	(void)h;
+	(void)m;
+}
+
+void wb__trace_mark(struct wb__trace_ring *t, const char *what, const char *who, uint64_t transfer,
+	uint64_t value)
+{
+	(void)t;
+	(void)what;
+	(void)who;
+	(void)transfer;
+	(void)value;
+}
+
+void wb__trace_span(struct wb__trace_ring *t, const char *what, const char *who, uint64_t transfer,
+	uint64_t begin_wall_ns, uint64_t end_wall_ns)
+{
+	(void)end_wall_ns;
+	wb__trace_mark(t, what, who, transfer, begin_wall_ns);
+}
+
+/* ---- a transport that only keeps regions ---------------------------------------------------- */
+
+static struct {
+	struct wb_xport_region r;
+	bool is_there;
+} region[REGIONS];
+static int adds_left; /* before one fails, once; -1 = none does */
+
+static int region_add(
+	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *out, struct wb_err *err)
+{
+	(void)x;
+	if (adds_left-- == 0)
+		return wb_err_set(err, -EMFILE, "a test says so");
+	for (uint32_t i = 0; i < REGIONS; i++)
+		if (!region[i].is_there) {
+			region[i].r = *r;
+			region[i].is_there = true;
+			*out = i;
+			return 0;
+		}
+	return -ENOSPC;
+}
+
+static int region_remove(struct wb_xport *x, uint32_t i)
+{
+	(void)x;
+	ck_assert(i < REGIONS && region[i].is_there);
+	region[i].is_there = false;
+	return 0;
+}
+
+static void xport_close(struct wb_xport *x)
+{
+	(void)x;
+}
+
+static const struct wb_xport_ops xport_ops = {.name = "regions",
+	.caps = WB_XPORT_CAP_REGIONS,
+	.close = xport_close,
+	.region_add = region_add,
+	.region_remove = region_remove};
+static struct wb_xport xport = {.ops = &xport_ops};
+
+static int n_regions(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < REGIONS; i++)
+		n += region[i].is_there;
+	return n;
+}
+
+/* Of the arena of object @k; 0 = it is not known. */
+static uint64_t known(int k)
+{
+	uint64_t bytes = 0;
+
+	for (int i = 0; i < REGIONS; i++)
+		if (region[i].is_there && region[i].r.object == id[k].hash)
+			bytes = region[i].r.bytes;
+	return bytes;
+}
+
+/* ---- an agent of two objects ---------------------------------------------------------------- */
+
+static struct wb__agent a;
+static struct wb_err err;
+
+static void set_up(void)
+{
+	wb_log_level_max = -1;
+	memset(&a, 0, sizeof(a));
+	memset(region, 0, sizeof(region));
+	memset(&err, 0, sizeof(err));
+	adds_left = -1;
+	memory_limit = 0;
+	workers = NULL;
+	a.o.name = "a";
+	a.o.socket = "none";
+	a.o.n_served = 2;
+	a.xport = &xport;
+	ck_assert_int_eq(wb_loop_create(&a.loop, &err), 0);
+	ck_assert_msg(wb__env_start(&a, &a.env, &err) == 0, "%s", err.msg);
+}
+
+static void tear_down(void)
+{
+	wb__env_stop(a.env);
+	wb_loop_destroy(a.loop);
+}
+
+static int use(int k, uint64_t mib)
+{
+	return wb__env_arena_use(a.env, (uint32_t)k, mib * MIB, &id[k], &err);
+}
+
+/* The core has installed the plan: its slots are those. */
+static void installed(int k)
+{
+	struct object o = {.core = a.core, .id = id[k], .next = a.core->objects};
+
+	for (uint32_t i = 0; i < a.core->n_arena; i++)
+		if (wb_object_id_eq(&a.core->arena[i].object, &id[k]))
+			o.slots_bytes = a.core->arena[i].bytes;
+	a.core->objects = &o;
+	wb__env_arena_trim(a.env, (uint32_t)k);
+	a.core->objects = o.next;
+}
+
+static uint64_t core_has(int k)
+{
+	for (uint32_t i = 0; i < a.core->n_arena; i++)
+		if (wb_object_id_eq(&a.core->arena[i].object, &id[k]))
+			return a.core->arena[i].bytes;
+	return 0;
+}
+
+static void touch(int k, uint64_t mib)
+{
+	for (uint64_t at = 0; at < mib * MIB; at += 4096)
+		((volatile uint8_t *)wb__env_arena(a.env, (uint32_t)k))[at] = 1;
+}
+
+static uint64_t pages_mib(int k)
+{
+	struct stat s;
+
+	ck_assert_int_eq(fstat(wb__env_arena_fd(a.env, (uint32_t)k), &s), 0);
+	return (uint64_t)s.st_blocks * 512 / MIB;
+}
+
+/* ---- slots ---------------------------------------------------------------------------------- */
+
+START_TEST(slots_follow_the_size_that_each_plan_has)
+{
+	static const uint64_t sizes[] = {64, 96, 32, 64};
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(sizes); i++) {
+		ck_assert_int_eq(use(0, sizes[i]), 0);
+		ck_assert_uint_eq(core_has(0), sizes[i] * MIB);
+		ck_assert_uint_eq(wb__env_slots_used(a.env, 0), sizes[i] * MIB);
+		installed(0);
+		ck_assert_uint_eq(known(0), sizes[i] * MIB);
+	}
+	ck_assert_int_eq(n_regions(), 1);
+	ck_assert_int_eq(use(0, 1 << 20), -EINVAL);
+	ck_assert_uint_eq(core_has(0), 64 * MIB);
+}
+END_TEST
+
+/* It may be refused yet: then the plan before goes on, in the slots that it has. */
+START_TEST(slots_of_the_plan_that_runs_stay_until_the_next_is_installed)
+{
+	ck_assert_int_eq(use(0, 64), 0);
+	installed(0);
+	touch(0, 64);
+	ck_assert_int_eq(use(0, 16), 0);
+	ck_assert_uint_eq(known(0), 64 * MIB);
+	ck_assert_uint_ge(pages_mib(0), 64);
+	installed(0);
+	ck_assert_uint_eq(known(0), 16 * MIB);
+	ck_assert_uint_le(pages_mib(0), 17);
+}
+END_TEST
+
+/* Neither those that are used are written over, nor what slots were is used for them. */
+START_TEST(snapshots_lie_behind_all_slots_that_there_may_be)
+{
+	const uint8_t *base = wb__env_arena(a.env, 0);
+
+	ck_assert_int_eq(use(0, 16), 0);
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), 0);
+	installed(0);
+	ck_assert_ptr_eq(wb__env_images_base(a.env, 0), base + 16 * MIB);
+	ck_assert_uint_eq(known(0), 20 * MIB);
+	ck_assert_int_eq(use(0, 18), 0);
+	ck_assert_uint_eq(wb__env_images_used(a.env, 0), 0); /* their room is taken */
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), 0);
+	ck_assert_ptr_eq(wb__env_images_base(a.env, 0), base + 18 * MIB);
+	ck_assert_uint_eq(known(0), 22 * MIB);
+	installed(0);
+	touch(0, 22);
+	ck_assert_int_eq(use(0, 8), 0);
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), 0);
+	ck_assert_ptr_eq(wb__env_images_base(a.env, 0), base + 18 * MIB);
+	ck_assert_uint_eq(known(0), 22 * MIB);
+	installed(0);
+	ck_assert_uint_le(pages_mib(0), 13); /* not those between them */
+	ck_assert_uint_ge(pages_mib(0), 12);
+}
+END_TEST
+
+START_TEST(slots_that_could_not_be_made_known_are_with_the_next_try)
+{
+	adds_left = _i ? 1 : 0;
+	if (_i) { /* those that there were are away */
+		ck_assert_int_eq(use(0, 16), 0);
+		installed(0);
+	}
+	ck_assert_int_eq(use(0, 64), -EMFILE);
+	ck_assert_str_eq(err.msg, "slots: a test says so");
+	ck_assert_int_eq(n_regions(), 0);
+	ck_assert_int_eq(use(0, _i == 2 ? 16 : 64), 0);
+	ck_assert_uint_eq(known(0), (_i == 2 ? 16 : 64) * MIB);
+}
+END_TEST
+
+/* ---- limits --------------------------------------------------------------------------------- */
+
+static int check(uint32_t k, uint64_t buffer_mib)
+{
+	static const struct wb_p_object none = {0};
+	struct wb_plan plan = {0};
+	struct wb_roster r = {.plan = &plan};
+	struct wb__staging_in in = {.roster = &r,
+		.object = &none,
+		.object_index = k,
+		.buffer_bytes = buffer_mib * MIB};
+
+	return wb__staging_check(&a, &in, &err);
+}
+
+/* By what it wants, not by what an earlier one had, or was refused with. */
+START_TEST(a_plan_is_held_against_the_limit_with_the_slots_that_it_wants)
+{
+	memory_limit = 100 * MIB;
+	ck_assert_int_eq(check(0, 160), -ENOMEM);
+	ck_assert_ptr_nonnull(strstr(err.msg, "buffers take 167772160 bytes at agent a, the memory limit"));
+	ck_assert_int_eq(check(0, 96), 0);
+	ck_assert_int_eq(use(0, 96), 0);
+	ck_assert_int_eq(check(0, 32), 0);
+	ck_assert_int_eq(check(1, 32), -ENOMEM); /* beside the other object's */
+	ck_assert_ptr_nonnull(strstr(err.msg, "buffers take 134217728 bytes"));
+	ck_assert_int_eq(use(0, 32), 0);
+	ck_assert_int_eq(check(1, 32), 0);
+	ck_assert_int_eq(use(1, 32), 0);
+	ck_assert_int_eq(check(0, 64), 0);
+	ck_assert_int_eq(check(0, 72), -ENOMEM);
+	ck_assert_uint_eq(wb__staging_left(&a, 0, 64 * MIB), 4 * MIB);
+	ck_assert_uint_eq(wb__staging_left(&a, 1, 0), 36 * MIB);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("memory");
+	TCase *t = tcase_create("memory");
+
+	suite_add_tcase(s, t);
+	tcase_set_timeout(t, 60);
+	tcase_add_checked_fixture(t, set_up, tear_down);
+	tcase_add_test(t, slots_follow_the_size_that_each_plan_has);
+	tcase_add_test(t, slots_of_the_plan_that_runs_stay_until_the_next_is_installed);
+	tcase_add_test(t, snapshots_lie_behind_all_slots_that_there_may_be);
+	tcase_add_loop_test(t, slots_that_could_not_be_made_known_are_with_the_next_try, 0, 3);
+	tcase_add_test(t, a_plan_is_held_against_the_limit_with_the_slots_that_it_wants);
+	return fx_run(s);
+}
