@@ -295,7 +295,7 @@ static void on_mem_release(struct app *app)
 	wb__env_kick(app->s->a->env); /* reaps: answers when nothing uses it any more */
 }
 
-static bool all_asleep(const struct wb__apps *s, uint32_t index)
+bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index)
 {
 	for (const struct wb__worker *w = s->workers; w; w = w->next)
 		if (!w->is_leaving && w->object_index == index &&
@@ -311,7 +311,7 @@ static void released(struct app *app)
 	assert(w->is_releasing && !w->is_leaving);
 	w->is_releasing = false;
 	WB_LOG_INFO(MOD, "memory released", WB_S("worker", w->name));
-	if (all_asleep(app->s, w->object_index))
+	if (wb__apps_all_asleep(app->s, w->object_index))
 		wb__env_sleep(app->s->a->env, w->object_index);
 	say_released(app, 0, "");
 }

@@ -40,6 +40,9 @@ void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *
 /** wb__apps_reap - free workers that nothing uses any more. */
 void wb__apps_reap(struct wb__apps *s);
 
+/** wb__apps_all_asleep - the workers of object @index that are here have let go of their memory. */
+bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index);
+
 /** wb__apps_first - the list of workers, leaving ones too; w->next goes on. */
 struct wb__worker *wb__apps_first(const struct wb__apps *s);
 /** wb__apps_find - NULL when it left. */

@@ -40,6 +40,7 @@ struct part {
 	uint32_t region;
 	bool has_region;
 	bool is_empty; /* its pages were given back */
+	bool sleeps; /* all of its workers do: they are to be given back when nothing uses them */
 	struct wb__fill *fill; /* pages of snapshots that are being taken */
 	struct wb_object_id object; /* that uses it; uid 0 = none yet */
 	uint64_t wanted_ns; /* by one that was made again, since; 0 = not */
@@ -175,6 +176,8 @@ static void trace(void *ctx, const char *what, const char *who, uint64_t transfe
 
 /* ---- driving it ----------------------------------------------------------------------------- */
 
+static void give_pages_back(struct wb__env *e);
+
 static void tick(struct wb__env *e)
 {
 	uint64_t now, next;
@@ -182,6 +185,7 @@ static void tick(struct wb__env *e)
 	assert(e->a->core);
 	next = wb_transfer_tick(e->a->core);
 	wb__apps_reap(e->a->apps);
+	give_pages_back(e);
 	if (!next) {
 		wb_timer_stop(e->timer);
 		return;
@@ -458,13 +462,25 @@ void wb__env_arena_trim(struct wb__env *e, uint32_t index)
 	(void)punch(p, wb_align_up(end, 4096), was);
 }
 
+/* A transfer that the worker has heard the end of may not be over yet here: others read what it
+ * left, or run their hooks. */
+static void give_pages_back(struct wb__env *e)
+{
+	for (uint32_t i = 0; i < e->a->o.n_served; i++) {
+		struct part *p = &e->part[i];
+
+		p->sleeps = p->sleeps && wb__apps_all_asleep(e->a->apps, i);
+		if (!p->sleeps || !wb_transfer_let_go(e->a->core, &p->object, 0))
+			continue;
+		p->sleeps = false;
+		p->is_empty = punch(p, 0, WB_MAX(p->reach, images_at(p) + p->images));
+	}
+}
+
 void wb__env_sleep(struct wb__env *e, uint32_t index)
 {
-	struct part *p = part_of(e, index);
-	uint64_t bytes = WB_MAX(p->reach, images_at(p) + p->images);
-
-	if (bytes && !wb_transfer_is_busy(e->a->core))
-		p->is_empty = punch(p, 0, bytes);
+	part_of(e, index)->sleeps = true;
+	give_pages_back(e);
 }
 
 int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
@@ -472,6 +488,7 @@ int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 	struct part *p = part_of(e, index);
 	int rc = 0;
 
+	p->sleeps = false;
 	if (p->is_empty && p->images)
 		rc = take_pages(e, p, p->images, err);
 	if (rc == 0)

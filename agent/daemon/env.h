@@ -58,8 +58,8 @@ void wb__env_pump(struct wb__env *e);
 /** wb__env_kick - the core was called: look at its timers soon. */
 void wb__env_kick(struct wb__env *e);
 
-/** wb__env_sleep - the memory of all workers of an object is away: give the pages of slots and
- * snapshots back, unless something is under way. */
+/** wb__env_sleep - the memory of all workers of an object is away: give the pages of its slots and
+ * snapshots back; where something of it is under way, after that, unless a worker is awake then. */
 void wb__env_sleep(struct wb__env *e, uint32_t index);
 /** wb__env_wake - take those of the snapshots again.  0 or -ENOMEM. */
 int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err);

@@ -90,6 +90,28 @@ def memory_goes_and_comes(mode="none", rows=2048, **kw):
         quit_all(t + rollouts)
 
 
+def pages_of_a_transfer_that_is_not_over_go_with_it():
+    """Trainers sleep as soon as what they send is in their snapshots; those are read still, and go with the slots when
+    that is over."""
+    with Cluster() as c:
+        t, r = deploy(c, operator=MODES["trainer"], rows=2048, cols=512)
+        agent = c.agents["t0"]
+        for w in r["e0"]:
+            w.say("hook 1000")
+            w.expect("hooks 1000")
+        do(t, "doze 1", "^asleep")
+        before, busy = shared_kb(agent), json.loads(c.get(agent, "/status")[1])["busy"]
+        for w in t:
+            w.expect("sent 1 .*Committed")
+        updated(r["e0"], 1)
+        print(f"  at sleep: RssShmem {before} kB, the agent is {'busy' if busy else 'idle'}", flush=True)
+        c.until("pages are given back", lambda: shared_kb(agent) < 1024)
+        do(t, "wake", "^awake")
+        send(t, 2)
+        sent(t, 2, "Committed")
+        updated(r["e0"], 2)
+
+
 def of_parameters():
     memory_goes_and_comes()
 
@@ -271,6 +293,6 @@ if __name__ == "__main__":
     tests = [of_parameters, of_private_heap, of_snapshots_and_staging_areas, over_shared_memory,
              an_agent_that_restarts_meanwhile_gets_the_new_memory,
              an_engine_that_slept_through_a_version_is_fed_when_it_wakes,
-             sending_while_asleep_is_refused_here, of_the_python_adapters,
+             pages_of_a_transfer_that_is_not_over_go_with_it, sending_while_asleep_is_refused_here, of_the_python_adapters,
              parameters_that_move_are_rebound]
     run(*[t for t in tests if not names or t.__name__ in names])

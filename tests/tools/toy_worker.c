@@ -14,6 +14,7 @@
  * Commands on stdin, one a line; answers on stdout:
  *	fill V		parameters hold version V
  *	send V		fill, send_weights, wait until final	"sent V state=... seconds=..."
+ *	doze V		send, and sleep as soon as that may be	"released V", "asleep", then as send
  *	hold V		the same with hold; returns at		"released V"
  *	release		ends the hold, overwrites the parameters "let go", then as send
  *	burst V W	sends V to W, each as soon as the one before has let the parameters go, then
@@ -104,6 +105,8 @@ static void command(struct toy *t, const char *line)
 		toy_send_thrice(t, v);
 	} else if (sscanf(line, "hold %lld", &v) == 1) {
 		toy_hold(t, v);
+	} else if (sscanf(line, "doze %lld", &v) == 1) {
+		toy_doze(t, v);
 	} else if (!strncmp(line, "release", 7) && t->held) {
 		toy_release(t);
 	} else if (sscanf(line, "check %lld", &v) == 1) {

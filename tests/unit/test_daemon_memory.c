@@ -75,6 +75,15 @@ void wb__apps_reap(struct wb__apps *s)
 	(void)s;
 }
 
+static bool is_awake;
+
+bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index)
+{
+	(void)s;
+	(void)index;
+	return !is_awake;
+}
+
 void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t agent,
 	const struct wb_msg_peer *msg, const uint8_t *frame, size_t bytes)
 {
@@ -212,6 +221,7 @@ static void set_up(void)
 	adds_left = -1;
 	memory_limit = 0;
 	workers = NULL;
+	is_awake = false;
 	a.o.name = "a";
 	a.o.socket = "none";
 	a.o.n_served = 2;
@@ -342,6 +352,75 @@ START_TEST(slots_that_could_not_be_made_known_are_with_the_next_try)
 }
 END_TEST
 
+/* ---- memory that is away -------------------------------------------------------------------- */
+
+static struct object busy[2];
+
+/* The core knows object @k, and a transfer of it goes on, or is over. */
+static void begins(int k)
+{
+	busy[k] = (struct object){.core = a.core, .id = id[k], .next = a.core->objects};
+	busy[k].trainers.state = TRAINERS_RELEASED;
+	a.core->objects = &busy[k];
+}
+
+static void ends(int k)
+{
+	ck_assert_ptr_eq(a.core->objects, &busy[k]);
+	a.core->objects = busy[k].next;
+	wb__env_kick(a.env);
+	wb_loop_run_once(a.loop, false);
+}
+
+static void fall_asleep(void)
+{
+	ck_assert_int_eq(use(0, 8), 0);
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), 0);
+	touch(0, 12);
+	ck_assert_uint_ge(pages_mib(0), 12);
+}
+
+START_TEST(pages_go_when_no_transfer_of_the_object_uses_them_any_more)
+{
+	fall_asleep();
+	begins(0);
+	wb__env_sleep(a.env, 0);
+	ck_assert_uint_ge(pages_mib(0), 12);
+	ends(0);
+	ck_assert_uint_eq(pages_mib(0), 0);
+	ck_assert_int_eq(wb__env_wake(a.env, 0, &err), 0);
+	ck_assert_uint_eq(pages_mib(0), 4); /* those of snapshots are there again */
+}
+END_TEST
+
+START_TEST(pages_do_not_wait_for_transfers_of_other_objects)
+{
+	fall_asleep();
+	begins(1);
+	wb__env_sleep(a.env, 0);
+	ck_assert_uint_eq(pages_mib(0), 0);
+	ends(1);
+}
+END_TEST
+
+/* By a word of that one (0), or another worker came meanwhile (1). */
+START_TEST(pages_stay_for_a_worker_that_woke_before_the_transfer_was_over)
+{
+	fall_asleep();
+	begins(0);
+	wb__env_sleep(a.env, 0);
+	if (_i)
+		is_awake = true;
+	else
+		ck_assert_int_eq(wb__env_wake(a.env, 0, &err), 0);
+	ends(0);
+	ck_assert_uint_ge(pages_mib(0), 12);
+	is_awake = false;
+	wb__env_sleep(a.env, 0);
+	ck_assert_uint_eq(pages_mib(0), 0);
+}
+END_TEST
+
 /* ---- limits --------------------------------------------------------------------------------- */
 
 static int check(uint32_t k, uint64_t buffer_mib)
@@ -349,10 +428,8 @@ static int check(uint32_t k, uint64_t buffer_mib)
 	static const struct wb_p_object none = {0};
 	struct wb_plan plan = {0};
 	struct wb_roster r = {.plan = &plan};
-	struct wb__staging_in in = {.roster = &r,
-		.object = &none,
-		.object_index = k,
-		.buffer_bytes = buffer_mib * MIB};
+	struct wb__staging_in in = {
+		.roster = &r, .object = &none, .object_index = k, .buffer_bytes = buffer_mib * MIB};
 
 	return wb__staging_check(&a, &in, &err);
 }
@@ -362,7 +439,8 @@ START_TEST(a_plan_is_held_against_the_limit_with_the_slots_that_it_wants)
 {
 	memory_limit = 100 * MIB;
 	ck_assert_int_eq(check(0, 160), -ENOMEM);
-	ck_assert_ptr_nonnull(strstr(err.msg, "buffers take 167772160 bytes at agent a, the memory limit"));
+	ck_assert_ptr_nonnull(
+		strstr(err.msg, "buffers take 167772160 bytes at agent a, the memory limit"));
 	ck_assert_int_eq(check(0, 96), 0);
 	ck_assert_int_eq(use(0, 96), 0);
 	ck_assert_int_eq(check(0, 32), 0);
@@ -390,6 +468,10 @@ int main(void)
 	tcase_add_test(t, slots_of_the_plan_that_runs_stay_until_the_next_is_installed);
 	tcase_add_test(t, snapshots_lie_behind_all_slots_that_there_may_be);
 	tcase_add_loop_test(t, slots_that_could_not_be_made_known_are_with_the_next_try, 0, 3);
+	tcase_add_test(t, pages_go_when_no_transfer_of_the_object_uses_them_any_more);
+	tcase_add_test(t, pages_do_not_wait_for_transfers_of_other_objects);
+	tcase_add_loop_test(
+		t, pages_stay_for_a_worker_that_woke_before_the_transfer_was_over, 0, 2);
 	tcase_add_test(t, a_plan_is_held_against_the_limit_with_the_slots_that_it_wants);
 	return fx_run(s);
 }

@@ -67,6 +67,16 @@ void toy_send(struct toy *t, int64_t version)
 		end_send(x);
 }
 
+void toy_doze(struct toy *t, int64_t version)
+{
+	struct wb_client_transfer *x = start_send(t, version, 0);
+
+	if (!x)
+		return;
+	toy_sleep(t);
+	end_send(x);
+}
+
 #define BURST_MAX 64
 
 void toy_burst(struct toy *t, int64_t first, int64_t last)

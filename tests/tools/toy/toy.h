@@ -86,6 +86,8 @@ void toy_wake(struct toy *t);
 
 void toy_send(struct toy *t, int64_t version);
 void toy_hold(struct toy *t, int64_t version);
+/** toy_doze - a send; its memory is released before the outcome is known. */
+void toy_doze(struct toy *t, int64_t version);
 void toy_release(struct toy *t);
 void toy_burst(struct toy *t, int64_t first, int64_t last);
 void toy_send_thrice(struct toy *t, int64_t version);
