@@ -168,10 +168,13 @@ static void timer_fired(void *cookie)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* What the peer says, where it is waited for. */
+/* What the peer says, where it is waited for: who closes reads nothing before its goodbye, and
+ * would be called for it again and again. */
 static int readable(const struct wb__tls_chan *c)
 {
-	return c->is_put_off ? 0 : WB_READABLE;
+	bool reads = c->state == WB__CLOSING ? c->said_goodbye : !c->is_put_off;
+
+	return reads ? WB_READABLE : 0;
 }
 
 static void want(struct wb__tls_chan *c, int events)

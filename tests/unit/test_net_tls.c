@@ -114,6 +114,60 @@ START_TEST(the_last_frame_before_a_close_arrives_though_much_is_unread)
 }
 END_TEST
 
+static int put_off(void *cookie, struct wb_chan *ch, size_t bytes)
+{
+	(void)cookie;
+	(void)ch;
+	(void)bytes;
+	return -EAGAIN;
+}
+
+static uint64_t rounds(void)
+{
+	struct wb_loop_lag lag;
+
+	wb_loop_lag(fx_loop, &lag);
+	return lag.rounds;
+}
+
+/* The peer takes nothing more and goes on to speak: the loop turns for what it can do something
+ * about, until the time to linger is over (1), or the peer takes it after all (0). */
+START_TEST(a_channel_that_closes_does_not_turn_the_loop_for_what_it_does_not_read)
+{
+	struct wb_chan_cb cb;
+	struct pair p;
+	uint64_t before;
+	int n = 0;
+
+	pair_open(&p);
+	cb = fx_cb_of(&p.client);
+	cb.on_head = put_off;
+	wb_chan_bind(p.client.ch, &cb);
+	while (fx_send_frame(p.server.ch, n + 1, 500000) == 0)
+		n++;
+	for (int i = 0; i < 100; i++) /* until the socket takes no more */
+		wb_loop_run_once(fx_loop, false);
+	ck_assert_uint_gt(wb_chan_queued(p.server.ch), 0);
+	wb_chan_close(p.server.ch);
+	ck_assert_int_eq(fx_send_frame(p.client.ch, 1, 1000), 0);
+	before = rounds();
+	if (_i) {
+		fx_loop_until(&p.server.closed, 1);
+		ck_assert_uint_le(rounds() - before, 1000);
+	} else {
+		for (int i = 0; i < 100; i++)
+			wb_loop_run_once(fx_loop, false);
+		cb.on_head = NULL;
+		wb_chan_bind(p.client.ch, &cb);
+		wb_chan_resume(p.client.ch);
+		fx_loop_until(&p.client.closed, 1);
+		ck_assert_int_eq(p.client.frames, n);
+		ck_assert_msg(p.client.code == 0, "%s", p.client.msg);
+	}
+	pair_close(&p);
+}
+END_TEST
+
 START_TEST(an_oversized_frame_ends_the_channel_before_memory_is_taken)
 {
 	uint8_t head[WB_FRAME_HEAD_BYTES] = {0xff, 0xff, 0xff, 0xff};
@@ -551,6 +605,8 @@ static Suite *suite(void)
 	tcase_add_test(t, frames_of_all_sizes_arrive_in_order_and_come_back);
 	tcase_add_test(t, a_full_queue_is_eagain_and_nothing_is_lost);
 	tcase_add_test(t, the_last_frame_before_a_close_arrives_though_much_is_unread);
+	tcase_add_loop_test(
+		t, a_channel_that_closes_does_not_turn_the_loop_for_what_it_does_not_read, 0, 2);
 	tcase_add_test(t, an_oversized_frame_ends_the_channel_before_memory_is_taken);
 	tcase_add_loop_test(t, a_truncated_frame_is_ebadmsg, 0, 4);
 	tcase_add_loop_test(t, a_wrong_key_says_on_both_sides_what_to_fix, 0, WB_ARRAY_SIZE(wrong));
