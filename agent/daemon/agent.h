@@ -41,6 +41,7 @@ enum wb__control {
 	WB__CONTROL_KINDS,
 };
 
+#define WB__MISMATCH_TEXT 320
 #define WB__DEVICE_MAX 68 /* "mlx5_0/1", with the NUL */
 
 struct wb__agent {
@@ -81,10 +82,7 @@ struct wb__agent {
 	uint64_t drain_until_ns; /* 0 = not draining */
 	bool is_stopping; /* the loop is being left */
 	int exit_code;
-	struct { /* the last checksum that differed */
-		uint64_t transfer; /* 0 = none */
-		char text[320];
-	} mismatch;
+	char mismatch[WB__MISMATCH_TEXT]; /* the last checksum that differed, of any object */
 };
 
 /** wb__agent_run - start, run until a signal or a failure, stop.  Returns the exit status of the

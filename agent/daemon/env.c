@@ -44,6 +44,11 @@ struct part {
 	struct wb__fill *fill; /* pages of snapshots that are being taken */
 	struct wb_object_id object; /* that uses it; uid 0 = none yet */
 	uint64_t wanted_ns; /* by one that was made again, since; 0 = not */
+	struct { /* the last checksum that differed */
+		struct wb_object_id object;
+		uint64_t transfer; /* 0 = none */
+		char text[WB__MISMATCH_TEXT];
+	} mismatch;
 };
 
 struct wb__env {
@@ -130,24 +135,38 @@ static void report(void *ctx, const struct wb_transfer_report *r)
 		wb__oplink_report(l, r);
 }
 
+/* Numbers of transfers are counted by object, so one's is not the other's. */
+static struct part *part_with(struct wb__env *e, const struct wb_object_id *object)
+{
+	for (uint32_t i = 0; i < e->a->o.n_served; i++)
+		if (wb_object_id_eq(&e->part[i].object, object))
+			return &e->part[i];
+	return NULL;
+}
+
 static void mismatch(void *ctx, const struct wb_transfer_mismatch *m)
 {
 	struct wb__env *e = ctx;
 	struct wb__agent *a = e->a;
+	struct part *p = part_with(e, m->id);
 	char rail[24] = "";
 
 	if (m->rail != WB_FLOW_NO_RAIL)
 		snprintf(rail, sizeof(rail), ", rail %u", m->rail);
-	a->mismatch.transfer = m->transfer;
 	if (!m->src)
-		snprintf(a->mismatch.text, sizeof(a->mismatch.text),
+		snprintf(a->mismatch, sizeof(a->mismatch),
 			"%s: parameter %.100s of %.64s, copied from its staging area", m->place,
 			m->param, m->dst);
 	else
-		snprintf(a->mismatch.text, sizeof(a->mismatch.text),
+		snprintf(a->mismatch, sizeof(a->mismatch),
 			"%s: chunk %u of class %u, parameter %.100s of %.64s, from %.64s%s",
 			m->place, m->chunk, m->cls, m->param, m->dst, m->src, rail);
-	WB_LOG_WRN(MOD, "checksum differs", WB_S("what", a->mismatch.text),
+	if (p) {
+		p->mismatch.object = *m->id;
+		p->mismatch.transfer = m->transfer;
+		memcpy(p->mismatch.text, a->mismatch, sizeof(p->mismatch.text));
+	}
+	WB_LOG_WRN(MOD, "checksum differs", WB_S("what", a->mismatch),
 		WB_U("transfer", m->transfer), WB_S("object", m->object));
 	wb__metrics_mismatch(a->http, m);
 }
@@ -155,12 +174,12 @@ static void mismatch(void *ctx, const struct wb_transfer_mismatch *m)
 static void times(void *ctx, const struct wb_transfer_times *t)
 {
 	struct wb__env *e = ctx;
-
-	if (t->transfer == e->a->mismatch.transfer)
-		t->worker[0].mismatch = e->a->mismatch.text;
-
+	const struct part *p = part_with(e, &t->epoch->object);
 	struct wb__oplink *l = wb__oplink_of(e->a, &t->epoch->object);
 
+	if (p && t->transfer == p->mismatch.transfer &&
+		wb_object_id_eq(&p->mismatch.object, &t->epoch->object))
+		t->worker[0].mismatch = p->mismatch.text;
 	if (l)
 		wb__oplink_times(l, t);
 }

@@ -74,7 +74,7 @@ void wb__status_json(struct wb__agent *a, struct wb_buf *out)
 	}
 	wb_buf_printf(out, "],\"mismatches\":");
 	wb__metrics_mismatches_json(a->http, out);
-	text(out, "lastMismatch", a->mismatch.text);
+	text(out, "lastMismatch", a->mismatch);
 	wb_buf_printf(out, ",\"objects\":");
 	wb_transfer_status_json(a->core, out);
 	wb_buf_printf(out, "}\n");

@@ -55,6 +55,7 @@ struct wb_transfer_times {
 struct wb_transfer_mismatch {
 	const char *place; /* wire, slot, relay, install */
 	const char *object, *src, *dst, *param; /* src NULL: a copy of dst's own staging area */
+	const struct wb_object_id *id; /* of the object, which counts its transfers */
 	uint64_t transfer;
 	uint32_t cls, chunk, rail; /* WB_FLOW_NO_RAIL */
 	uint32_t n; /* so many at once; the first is described */

@@ -58,6 +58,7 @@ static void env_mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mism
 	const struct wb_transfer_env *env = e->obj->core->env;
 	struct wb_transfer_mismatch out = {.place = wb_flow_place_name(m->place),
 		.object = e->obj->name,
+		.id = &e->obj->id,
 		.src = wb__transfer_worker_name(e, m->src),
 		.dst = wb__transfer_worker_name(e, m->dst),
 		.param = m->param,

@@ -155,6 +155,7 @@ static void tell_mismatch(
 	const struct wb_map *map = w->w.map;
 	struct wb_transfer_mismatch x = {.place = wb_flow_place_name(WB_FLOW_INSTALL),
 		.object = p->e->obj->name,
+		.id = &p->e->obj->id,
 		.dst = w->w.name,
 		.param = m->param < map->n_param ? map->param[m->param].name : "?",
 		.transfer = p->transfer,

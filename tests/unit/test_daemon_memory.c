@@ -421,6 +421,49 @@ START_TEST(pages_stay_for_a_worker_that_woke_before_the_transfer_was_over)
 }
 END_TEST
 
+/* ---- what is said of it --------------------------------------------------------------------- */
+
+static void differs(int k, uint64_t transfer, const char *param)
+{
+	const struct wb_transfer_mismatch m = {.place = "wire",
+		.object = id[k].text,
+		.src = "t/worker 1",
+		.dst = "r/worker 1",
+		.param = param,
+		.id = &id[k],
+		.transfer = transfer,
+		.n = 1};
+
+	a.core->env->mismatch(a.core->env->ctx, &m);
+}
+
+static const char *told(int k, uint64_t transfer)
+{
+	struct wb_epoch_id e = {.object = id[k]};
+	struct wb_p_worker_report w = {.mismatch = ""};
+	const struct wb_transfer_times t = {
+		.epoch = &e, .transfer = transfer, .worker = &w, .n_worker = 1};
+
+	a.core->env->times(a.core->env->ctx, &t);
+	return w.mismatch;
+}
+
+/* Each object counts its own. */
+START_TEST(a_checksum_that_differed_is_told_of_its_own_object_s_transfer)
+{
+	ck_assert_int_eq(use(0, 8), 0);
+	ck_assert_int_eq(use(1, 8), 0);
+	differs(0, 7, "first");
+	ck_assert_str_eq(told(1, 7), "");
+	ck_assert_str_eq(told(0, 6), "");
+	ck_assert_ptr_nonnull(strstr(told(0, 7), "parameter first of r/worker 1"));
+	differs(1, 9, "second");
+	ck_assert_ptr_nonnull(strstr(told(0, 7), "parameter first of"));
+	ck_assert_ptr_nonnull(strstr(told(1, 9), "parameter second of"));
+	ck_assert_ptr_nonnull(strstr(a.mismatch, "parameter second of"));
+}
+END_TEST
+
 /* ---- limits --------------------------------------------------------------------------------- */
 
 static int check(uint32_t k, uint64_t buffer_mib)
@@ -472,6 +515,7 @@ int main(void)
 	tcase_add_test(t, pages_do_not_wait_for_transfers_of_other_objects);
 	tcase_add_loop_test(
 		t, pages_stay_for_a_worker_that_woke_before_the_transfer_was_over, 0, 2);
+	tcase_add_test(t, a_checksum_that_differed_is_told_of_its_own_object_s_transfer);
 	tcase_add_test(t, a_plan_is_held_against_the_limit_with_the_slots_that_it_wants);
 	return fx_run(s);
 }
