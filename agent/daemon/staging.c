@@ -44,6 +44,12 @@ static uint64_t image_bytes(const struct wb__staging_in *in)
 	return bytes;
 }
 
+/* Of its memfd so much is written; the rest takes no memory. */
+static uint64_t area_of(const struct wb__worker *w)
+{
+	return WB_AREA_HEAD_BYTES + wb_area_used(w->map);
+}
+
 static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_in *in)
 {
 	uint64_t bytes = 0;
@@ -56,7 +62,7 @@ static uint64_t area_bytes(const struct wb__agent *a, const struct wb__staging_i
 				? wb__apps_find(a->apps, in->roster->worker[i].local)
 				: NULL;
 
-		bytes += w ? WB_AREA_HEAD_BYTES + wb_area_used(w->map) : 0;
+		bytes += w ? area_of(w) : 0;
 	}
 	return bytes;
 }
@@ -70,7 +76,7 @@ static uint64_t others_have(const struct wb__agent *a, uint32_t index)
 		bytes += i == index ? 0 : wb__env_images_used(a->env, i);
 	for (const struct wb__worker *w = wb__apps_first(a->apps); w; w = w->next)
 		if (w->object_index != index && w->area)
-			bytes += w->area->bytes;
+			bytes += area_of(w);
 	return bytes;
 }
 

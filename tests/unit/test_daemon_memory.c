@@ -499,6 +499,27 @@ START_TEST(a_plan_is_held_against_the_limit_with_the_slots_that_it_wants)
 }
 END_TEST
 
+/* An area is as long as the worker's memory, and what no parameter is in takes none. */
+START_TEST(staging_of_another_object_counts_with_what_is_written_of_it)
+{
+	struct wb_param param = {.dtype = WB_F32};
+	struct wb_op op = {.n_row = 1024, .n_col = 1024, .repeat = 1};
+	struct wb_map map = {.param = &param, .n_param = 1, .op = &op, .n_op = 1};
+	struct wb__worker_area area = {.bytes = 40 * MIB};
+	struct wb__worker w = {
+		.object_index = 0, .role = WB_ROLE_ROLLOUT, .map = &map, .area = &area};
+
+	workers = &w;
+	memory_limit = 20 * MIB;
+	ck_assert_int_eq(check(1, 15), 0);
+	ck_assert_uint_eq(wb__staging_left(&a, 1, 8 * MIB), 8 * MIB - WB_AREA_HEAD_BYTES);
+	ck_assert_int_eq(check(1, 16), -ENOMEM);
+	ck_assert_ptr_nonnull(strstr(err.msg, "beside 4198400 of other objects"));
+	area.bytes = 4 * MIB + WB_AREA_HEAD_BYTES;
+	ck_assert_int_eq(check(1, 16), -ENOMEM);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("memory");
@@ -517,5 +538,6 @@ int main(void)
 		t, pages_stay_for_a_worker_that_woke_before_the_transfer_was_over, 0, 2);
 	tcase_add_test(t, a_checksum_that_differed_is_told_of_its_own_object_s_transfer);
 	tcase_add_test(t, a_plan_is_held_against_the_limit_with_the_slots_that_it_wants);
+	tcase_add_test(t, staging_of_another_object_counts_with_what_is_written_of_it);
 	return fx_run(s);
 }
