@@ -290,15 +290,13 @@ void wb__worker_destroy(struct wb__worker *w)
 	wb_free(w);
 }
 
+/* Those that are not there: a try before may have come half way. */
 static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err)
 {
 	int rc;
 
-	if (w->region_object == object)
-		return 0;
-	if (!wb__worker_regions_remove(w))
+	if (w->region_object != object && !wb__worker_regions_remove(w))
 		return wb_err_set(err, -EBUSY, "the memory of %s serves another object", w->name);
-	assert(!w->region_object);
 	w->region_object = object;
 	for (uint32_t i = 0; i < w->t.n_mem; i++) {
 		struct wb_xport_region r = {.object = object,
@@ -306,7 +304,7 @@ static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_e
 			.base = w->t.mem[i].addr,
 			.bytes = w->t.mem[i].bytes};
 
-		if (w->t.mem[i].access != WB_MEM_AT_HOST)
+		if (w->t.mem[i].access != WB_MEM_AT_HOST || w->t.region[i] != WB__REGION_NONE)
 			continue;
 		rc = wb_xport_region_add(w->a->xport, &r, &w->t.region[i], err);
 		if (rc < 0)

@@ -352,6 +352,42 @@ START_TEST(slots_that_could_not_be_made_known_are_with_the_next_try)
 }
 END_TEST
 
+/* ---- memory of workers ---------------------------------------------------------------------- */
+
+/* The first try ends before one of them: each is known once after the next, also to another object.
+ */
+START_TEST(memory_that_was_made_known_half_way_is_known_after_the_next_try)
+{
+	struct wb_mem mem[3];
+	uint32_t regions[3];
+	uint8_t at[3];
+	struct wb__worker w = {.a = &a, .t = {.mem = mem, .region = regions, .n_mem = 3}};
+
+	strcpy(w.name, "w");
+	for (int i = 0; i < 3; i++) {
+		mem[i] = (struct wb_mem){
+			.fd = -1, .addr = &at[i], .bytes = 1, .access = WB_MEM_AT_HOST};
+		regions[i] = WB__REGION_NONE;
+	}
+	adds_left = _i;
+	ck_assert_int_eq(wb__worker_regions_add(&w, 11, &err), -EMFILE);
+	ck_assert_msg(strstr(err.msg, " of w: a test says so") != NULL, "%s", err.msg);
+	ck_assert_int_eq(wb__worker_regions_add(&w, 11, &err), 0);
+	ck_assert_int_eq(n_regions(), 3);
+	ck_assert_int_eq(wb__worker_regions_add(&w, 11, &err), 0);
+	ck_assert_int_eq(n_regions(), 3);
+	adds_left = _i;
+	ck_assert_int_eq(wb__worker_regions_add(&w, 22, &err), -EMFILE);
+	ck_assert_int_eq(n_regions(), _i);
+	ck_assert_int_eq(wb__worker_regions_add(&w, 22, &err), 0);
+	ck_assert_int_eq(n_regions(), 3);
+	for (int i = 0; i < 3; i++)
+		ck_assert_uint_eq(region[regions[i]].r.object, 22);
+	ck_assert(wb__worker_regions_remove(&w));
+	ck_assert_int_eq(n_regions(), 0);
+}
+END_TEST
+
 /* ---- memory that is away -------------------------------------------------------------------- */
 
 static struct object busy[2];
@@ -532,6 +568,8 @@ int main(void)
 	tcase_add_test(t, slots_of_the_plan_that_runs_stay_until_the_next_is_installed);
 	tcase_add_test(t, snapshots_lie_behind_all_slots_that_there_may_be);
 	tcase_add_loop_test(t, slots_that_could_not_be_made_known_are_with_the_next_try, 0, 3);
+	tcase_add_loop_test(
+		t, memory_that_was_made_known_half_way_is_known_after_the_next_try, 0, 3);
 	tcase_add_test(t, pages_go_when_no_transfer_of_the_object_uses_them_any_more);
 	tcase_add_test(t, pages_do_not_wait_for_transfers_of_other_objects);
 	tcase_add_loop_test(
