@@ -242,8 +242,9 @@ struct wb_timer {
 	wb_loop_fn fn;
 	void *cookie;
 	uint64_t due_ms, repeat_ms; /* by the loop's clock */
-	uint64_t n_polled; /* the loop's, when this was found to be late */
-	bool is_late;
+	uint64_t fired_in; /* the turn of the loop, 0 = it has not fired yet */
+	uint64_t n_polled; /* the loop's, when it was found that this waits for what has come */
+	bool is_waiting;
 };
 
 static void free_handle(uv_handle_t *h)
@@ -251,15 +252,24 @@ static void free_handle(uv_handle_t *h)
 	wb_free(h->data);
 }
 
-/* The loop was busy, or the process stopped: what came meanwhile is not known yet, and might be
- * what this timer was to miss. */
+/* Turns are counted from 1: one ends when the loop has taken what had come. */
+static uint64_t turn_of(const struct wb_timer *t)
+{
+	return t->loop->n_polled + 1;
+}
+
+/* Two reasons to look first what has come.  The loop was busy, or the process stopped: that might
+ * be what this timer was to miss.  Or it has fired in this turn: libuv would call a timer that is
+ * started at once by its own function again and again, and nothing else. */
 static bool is_to_wait(struct wb_timer *t)
 {
-	if (!t->is_late && uv_now(t->uv.loop) >= t->due_ms + LATE_MS) {
-		t->is_late = true;
+	bool is_late = uv_now(t->uv.loop) >= t->due_ms + LATE_MS;
+
+	if (!t->is_waiting && (is_late || t->fired_in == turn_of(t))) {
+		t->is_waiting = true;
 		t->n_polled = t->loop->n_polled;
 	}
-	return t->is_late && t->n_polled == t->loop->n_polled;
+	return t->is_waiting && t->n_polled == t->loop->n_polled;
 }
 
 static void timer_fired(uv_timer_t *uv)
@@ -270,7 +280,8 @@ static void timer_fired(uv_timer_t *uv)
 		uv_timer_start(uv, timer_fired, 1, t->repeat_ms);
 		return;
 	}
-	t->is_late = false;
+	t->is_waiting = false;
+	t->fired_in = turn_of(t);
 	t->due_ms = uv_now(uv->loop) + t->repeat_ms;
 	t->fn(t->cookie);
 }
@@ -294,7 +305,7 @@ void wb_timer_start(struct wb_timer *t, uint64_t after_ns, uint64_t repeat_ns)
 {
 	/* libuv counts from the start of the round, which may lie some time back. */
 	uv_update_time(t->uv.loop);
-	t->is_late = false;
+	t->is_waiting = false;
 	t->repeat_ms = wb_ceil_div(repeat_ns, WB_NS_PER_MS);
 	t->due_ms = uv_now(t->uv.loop) + wb_ceil_div(after_ns, WB_NS_PER_MS);
 	uv_timer_start(&t->uv, timer_fired, wb_ceil_div(after_ns, WB_NS_PER_MS), t->repeat_ms);

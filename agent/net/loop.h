@@ -57,7 +57,8 @@ int wb_timer_create(struct wb_loop *loop, wb_loop_fn fn, void *cookie, struct wb
 /** wb_timer_start - fire in @after_ns (rounded up to milliseconds), then every @repeat_ns (0 =
  *  once).  A running timer starts anew.  One that is late, since the loop was busy or the process
  *  stopped, fires after watchers have been told what came meanwhile: a deadline is not judged
- *  before the answer that lies there is read. */
+ *  before the answer that lies there is read.  One that is started by its own function fires after
+ *  them, too, even with @after_ns 0: so work that is done in slices lets others have their turn. */
 void wb_timer_start(struct wb_timer *t, uint64_t after_ns, uint64_t repeat_ns);
 /** wb_timer_stop - it does not fire any more; again, or before it was started: nothing. */
 void wb_timer_stop(struct wb_timer *t);

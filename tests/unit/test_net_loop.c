@@ -172,6 +172,42 @@ START_TEST(a_deadline_is_judged_after_what_came_while_nobody_looked)
 }
 END_TEST
 
+struct slices {
+	struct ev ev;
+	struct wb_timer *timer[2];
+	int n, n_timers; /* each timer starts the next one */
+};
+
+static void slice(void *cookie)
+{
+	struct slices *s = cookie;
+
+	ck_assert_msg(++s->n < 100, "work goes on, and nobody looks what has come");
+	if (s->n == 10)
+		ck_assert_int_eq(eventfd_write(s->ev.fd, 1), 0);
+	wb_timer_start(s->timer[s->n % s->n_timers], 0, 0);
+}
+
+/* Work without an end is done in slices, so that others have their turn in between. */
+START_TEST(a_timer_that_is_started_at_once_lets_the_loop_look_first)
+{
+	struct slices s = {.ev.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .n_timers = 1 + _i};
+	struct wb_watch *w;
+
+	ck_assert_int_eq(
+		wb_watch_create(fx_loop, s.ev.fd, WB_READABLE, eventfd_fired, &s.ev, &w), 0);
+	for (int i = 0; i < s.n_timers; i++)
+		wb_timer_create(fx_loop, slice, &s, &s.timer[i]);
+	wb_timer_start(s.timer[0], 0, 0);
+	fx_loop_until(&s.ev.n, 1);
+	ck_assert(wb_timer_is_running(s.timer[s.n % s.n_timers]));
+	wb_watch_destroy(w);
+	for (int i = 0; i < s.n_timers; i++)
+		wb_timer_destroy(s.timer[i]);
+	close(s.ev.fd);
+}
+END_TEST
+
 static void slow(void *cookie)
 {
 	uint64_t end = wb_now_ns(&wb_clock_real) + 5 * WB_NS_PER_MS;
@@ -245,6 +281,7 @@ int main(void)
 	tcase_add_test(t, a_deferred_call_may_defer_the_next);
 	tcase_add_test(t, timers_fire_repeat_stop_and_may_destroy_themselves);
 	tcase_add_test(t, a_deadline_is_judged_after_what_came_while_nobody_looked);
+	tcase_add_loop_test(t, a_timer_that_is_started_at_once_lets_the_loop_look_first, 0, 2);
 	tcase_add_test(t, an_eventfd_wakes_the_loop);
 	tcase_add_test(t, the_lag_is_the_time_of_the_callbacks);
 	tcase_add_test(t, work_runs_on_the_pool_and_signals_arrive);
