@@ -7,7 +7,8 @@ connects to a real operator, wherever that is: a process beside the test (tests/
 cluster (tests/cluster/test_attacks.py).  It prints one JSON line a second with what it achieved, so that a test can hold
 that there was an attack, and what share of a processor it took itself ("cpu"), so that a test can compare with `busy`,
 which takes as much and touches nobody.  It runs at the lowest priority, with --first as soon as it has counted that much:
-what its victim notices is the operator's work, not the attacker's own.  Standard library only: it also runs in a pod whose image has nothing else.
+what its victim notices is the operator's work, not the attacker's own.  `busy` in place of a program that is no
+attacker has that program's priority (--as-it-is).  Standard library only: it also runs in a pod whose image has nothing else.
 
   slow_headers  --http HOST:PORT  sockets that send one byte of a request each second, made again when they are closed
   idle          --listen HOST:PORT  connections that never say a word
@@ -367,9 +368,10 @@ def main():
     p.add_argument("--threads", type=int, default=4)
     p.add_argument("--maps", type=int, default=512, help="workers of an upload, each with a map of its own")
     p.add_argument("--manifest-mib", type=int, default=64, help="what is said of the manifest's size")
+    p.add_argument("--as-it-is", action="store_true", help="of the priority that it was started with")
     p.add_argument("--first", help="WHAT=N: of the lowest priority when it has counted N of WHAT, and not before")
     o = p.parse_args()
-    if not o.first:
+    if not o.first and not o.as_it_is:
         lowest_priority()
     KINDS[o.kind](o).run()
 
