@@ -327,6 +327,7 @@ int main(int argc, char **argv)
 		pthread_t thread;
 
 		toy_must(-pthread_create(&thread, NULL, toy_watch, &t), "watch", "thread");
+		toy_watched(&t); /* it knows what there was before the first update */
 	}
 	run(&t);
 	return 0;

@@ -41,6 +41,7 @@ struct toy {
 	/* --watch: a thread reads the parameters all the time */
 	bool watches;
 	uint64_t first_ns, begin_ns; /* first changed byte since the last update; hook before it */
+	unsigned looks; /* of the thread, at all of them */
 };
 
 /** toy_say - a line on stdout, at once. */
@@ -58,6 +59,8 @@ void toy_say_checked(const struct toy *t, const char *verb, int64_t version);
 
 /** toy_watch - a thread's body: notes when a parameter changes first (first_ns). */
 void *toy_watch(void *toy);
+/** toy_watched - wait until that thread has seen all that is there now. */
+void toy_watched(const struct toy *t);
 /** toy_before - before_update_hook of who watches: complains when something has changed. */
 int toy_before(void *toy, const struct wb_client_update *u);
 /** toy_say_blocked - how long the update took, and when the first byte changed. */

@@ -100,9 +100,20 @@ __attribute__((no_sanitize("thread"))) void *toy_watch(void *arg)
 			if (!__atomic_load_n(&t->first_ns, __ATOMIC_ACQUIRE))
 				__atomic_store_n(&t->first_ns, toy_now(), __ATOMIC_RELEASE);
 		}
+		__atomic_fetch_add(&t->looks, 1, __ATOMIC_ACQ_REL);
 		(void)nanosleep(&pause, NULL);
 	}
 	return NULL;
+}
+
+void toy_watched(const struct toy *t)
+{
+	unsigned before = __atomic_load_n(&t->looks, __ATOMIC_ACQUIRE);
+	struct timespec pause = {0, 1000000};
+
+	/* The look that goes on may have been past the byte; the next one is not. */
+	while (__atomic_load_n(&t->looks, __ATOMIC_ACQUIRE) - before < 2)
+		(void)nanosleep(&pause, NULL);
 }
 
 int toy_before(void *cookie, const struct wb_client_update *u)
@@ -120,9 +131,8 @@ int toy_before(void *cookie, const struct wb_client_update *u)
 void toy_say_blocked(struct toy *t, int64_t version)
 {
 	uint64_t end = toy_now();
-	struct timespec pause = {0, 20000000};
 
-	(void)nanosleep(&pause, NULL); /* the thread has seen it all by then */
+	toy_watched(t);
 	toy_say("blocked %lld ms=%.1f first=%.1f", (long long)version,
 		(double)(end - t->begin_ns) / 1e6,
 		((double)t->first_ns - (double)t->begin_ns) / 1e6);
