@@ -2,6 +2,7 @@
 #include "xport/inet.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -65,6 +66,39 @@ bool wb__inet_ip(const char *text, uint8_t out[16])
 	memcpy(out, mapped, sizeof(mapped));
 	memcpy(out + sizeof(mapped), &((const struct sockaddr_in *)&a)->sin_addr, 4);
 	return true;
+}
+
+/* An address, or a mask of one, as 16 bytes; false: of another family. */
+static bool to_ip(const struct sockaddr *a, uint8_t first, uint8_t out[16])
+{
+	if (a && a->sa_family == AF_INET6) {
+		memcpy(out, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, 16);
+		return true;
+	}
+	if (!a || a->sa_family != AF_INET)
+		return false;
+	memset(out, first, 10);
+	memset(out + 10, 0xff, 2);
+	memcpy(out + 12, &((const struct sockaddr_in *)(const void *)a)->sin_addr, 4);
+	return true;
+}
+
+uint8_t wb__inet_net_bits(const uint8_t ip[16])
+{
+	uint8_t own[16], mask[16], bits = 0;
+	struct ifaddrs *all = NULL;
+
+	if (getifaddrs(&all))
+		return 0;
+	for (const struct ifaddrs *a = all; a && !bits; a = a->ifa_next) {
+		if (!to_ip(a->ifa_addr, 0, own) || memcmp(own, ip, sizeof(own)) ||
+			!to_ip(a->ifa_netmask, 0xff, mask))
+			continue;
+		while (bits < 128 && mask[bits / 8] & 0x80 >> bits % 8)
+			bits++;
+	}
+	freeifaddrs(all);
+	return bits;
 }
 
 static void set(int fd, int level, int name, int value)

@@ -24,6 +24,9 @@ bool wb__inet_is_home(const struct wb__rail *r, int fd);
 ssize_t wb__inet_recv(struct wb__sock *s, void *p, size_t n);
 /** wb__inet_ip - the IP address in "HOST:PORT", IPv4 mapped into IPv6; false: it is not numeric. */
 bool wb__inet_ip(const char *text, uint8_t out[16]);
+/** wb__inet_net_bits - how many leading bits of @ip (as wb__inet_ip() gives it) the network shares
+ * that an interface of this host has there; 0: no interface has this address. */
+uint8_t wb__inet_net_bits(const uint8_t ip[16]);
 /** wb__inet_rail_open - 0, or -EINVAL when the rail's address is not one. */
 int wb__inet_rail_open(struct wb__rail *r);
 

@@ -17,6 +17,7 @@ struct fx_verbs {
 	void (*port)(int device, int port, bool is_up);
 	void (*remove)(int device);
 	void (*regid)(int device, int port, uint8_t last);
+	void (*apart)(bool is_so);
 	void (*break_calls)(const char *function, int err, uint32_t times);
 	void (*slow)(uint64_t reg_ns);
 	void (*limit)(int rd_atomic, uint32_t max_msg, int max_cqe);

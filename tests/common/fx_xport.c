@@ -85,7 +85,9 @@ static void open_side(struct fx_xport *f, struct fx_side *s, const char *name,
 	for (uint32_t i = 0; i < xo.n_rail; i++) {
 		snprintf(addr[i], sizeof(addr[i]),
 			strcmp(f->kind, "shm") ? "127.0.0.1:0" : "unix:@");
-		if (o->addr)
+		if (o->src_addr && s == &f->src)
+			snprintf(addr[i], sizeof(addr[i]), "%s", o->src_addr[i]);
+		else if (o->addr)
 			snprintf(addr[i], sizeof(addr[i]), "%s", o->addr);
 		else if (!strcmp(f->kind, "verbs"))
 			fx_verbs_rail(s == &f->dst, i, addr[i], sizeof(addr[i]));

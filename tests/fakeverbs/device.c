@@ -131,6 +131,7 @@ FV_API void fakeverbs_reset(void)
 	fv.rd_atomic = 0;
 	fv.max_msg = 0;
 	fv.max_cqe = 0;
+	fv.is_apart = false;
 	memset(fv.n.traffic_class, 0, sizeof(fv.n.traffic_class));
 	memset(fv.n.service_level, 0, sizeof(fv.n.service_level));
 	fv.n.traffic_class[0] = fv.n.service_level[0] = UINT8_MAX;
@@ -191,6 +192,13 @@ FV_API void fakeverbs_remove(int device)
 	for (struct fv_qp *q = fv.qp; q; q = q->next)
 		if (q->ctx->dev == d)
 			fv_qp_error(q);
+	fv_unlock();
+}
+
+FV_API void fakeverbs_apart(bool is_so)
+{
+	fv_lock();
+	fv.is_apart = is_so;
 	fv_unlock();
 }
 

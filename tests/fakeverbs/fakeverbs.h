@@ -60,6 +60,10 @@ void fakeverbs_remove(int device);
 /** fakeverbs_regid - the port's GID at index 1 becomes ::ffff:127.99.DEVICE.@last, with GID_CHANGE;
  *  what was sent to the old one is lost. */
 void fakeverbs_regid(int device, int port, uint8_t last);
+/** fakeverbs_apart - each device is on a network of its own from now on: a queue pair of one cannot
+ * be connected to a GID of another (-ETIMEDOUT, as the kernel says of a neighbour that does not
+ * answer). */
+void fakeverbs_apart(bool is_so);
 /** fakeverbs_fail - the next @times calls of that function of the library ("ibv_reg_mr") fail with
  *  @err. */
 void fakeverbs_fail(const char *function, int err, uint32_t times);

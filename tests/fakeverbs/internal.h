@@ -146,6 +146,7 @@ struct fv {
 	int rd_atomic;
 	uint32_t max_msg;
 	int max_cqe;
+	bool is_apart;
 	struct fakeverbs_counts n;
 	bool has_engine;
 };

@@ -172,6 +172,8 @@ static void note(uint8_t least_most[2], uint8_t x)
 	least_most[1] = x > least_most[1] ? x : least_most[1];
 }
 
+#define GID_DEVICE 14 /* the byte of a GID that says which device it is of */
+
 static int take(struct fv_qp *q, const struct ibv_qp_attr *a, int mask)
 {
 	int most = fv.rd_atomic ? fv.rd_atomic : 16;
@@ -184,6 +186,9 @@ static int take(struct fv_qp *q, const struct ibv_qp_attr *a, int mask)
 		return EINVAL;
 	if (mask & IBV_QP_AV && (!a->ah_attr.is_global || a->ah_attr.grh.sgid_index > 1))
 		return EINVAL;
+	if (mask & IBV_QP_AV && fv.is_apart &&
+		a->ah_attr.grh.dgid.raw[GID_DEVICE] != q->ctx->dev->index)
+		return ETIMEDOUT;
 	if (mask & IBV_QP_PORT)
 		q->w->port = a->port_num;
 	if (mask & IBV_QP_ACCESS_FLAGS)

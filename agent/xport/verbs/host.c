@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define GIDS_MAX 256 /* of a port that are looked at */
+#define IB_SUBNET_BITS 64 /* of a GID: InfiniBand */
 
 /* ---- ports ------------------------------------------------------------------------------------
  */
@@ -79,6 +80,7 @@ static bool query(struct wb__host *h, const struct wb__port *p, struct wb__port_
 	at->mtu = (uint8_t)a.active_mtu;
 	at->max_msg = a.max_msg_sz;
 	scan_gids(h, ctx, p->num, &a, at);
+	at->net_bits = at->gid_index < 0 ? IB_SUBNET_BITS : wb__inet_net_bits(at->gid.raw);
 	return true;
 }
 
@@ -108,6 +110,15 @@ struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i)
 	at = h->port[i].at;
 	pthread_mutex_unlock(&h->lock);
 	return at;
+}
+
+bool wb__host_is_near(struct wb__host *h, uint32_t i, const uint8_t gid[16])
+{
+	struct wb__port_at at = wb__host_at(h, i);
+	uint32_t whole = at.net_bits / 8, rest = at.net_bits % 8;
+
+	return at.net_bits && !memcmp(at.gid.raw, gid, whole) &&
+	       (!rest || !((at.gid.raw[whole] ^ gid[whole]) >> (8 - rest)));
 }
 
 void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap)

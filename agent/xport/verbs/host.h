@@ -35,6 +35,7 @@ struct wb__port_at {
 	int gid_index; /* -1: without GRH (InfiniBand) */
 	uint16_t lid;
 	uint8_t mtu; /* enum ibv_mtu */
+	uint8_t net_bits; /* leading bits of the GID that its network shares; 0: not known */
 	uint32_t max_msg;
 };
 
@@ -101,6 +102,9 @@ const char *wb__host_address(const char *addr);
 void wb__host_look(struct wb__host *h, struct wb__device *d);
 /** wb__host_at - a copy of what port @i is now.  Any thread. */
 struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i);
+/** wb__host_is_near - @gid is an address of the network that port @i is on, so that nothing has to
+ * route between the two; false also where that is not known.  Any thread. */
+bool wb__host_is_near(struct wb__host *h, uint32_t i, const uint8_t gid[16]);
 /** wb__host_name_port - "mlx5_0 port 1 (GID ::ffff:10.0.0.1)" into @out.  Any thread. */
 void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap);
 /** wb__host_reduced - one of the ports in @used, a bit each, that is down, as a sentence into @out;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +26,6 @@ static int say_qp(struct wb__lane *l, uint32_t k, uint32_t answers)
 /* ---- making them --------------------------------------------------------------------------------
  */
 
-/* Queue pair @k on the @k-th port from the rail's own on, or the next that is up; on the rail's own
- * as long as it is up where rails are kept apart. */
 /* Where queue pair @k of a lane goes by while all ports are up. */
 static uint32_t first_port(const struct wb__rail *r, uint32_t k)
 {
@@ -44,18 +43,44 @@ uint32_t wb__rail_ports(const struct wb__rail *r)
 	return used;
 }
 
-static int make(struct wb__lane *l, uint32_t k)
+/* Made, and connected where the dialer's frame is there. */
+static int make_on(struct wb__lane *l, uint32_t k, uint32_t port, const struct wb__frame *peer)
 {
-	struct wb__verbs_rail *vr = rail_of(l);
+	struct wb__host *h = rail_of(l)->h;
+	char own[160], gid[INET6_ADDRSTRLEN];
+	int rc = wb__qp_make(l, k, port, l->s->is_dialer);
+
+	if (rc || !peer)
+		return rc;
+	rc = wb__qp_connect(l, k, peer);
+	if (!rc)
+		return 0;
+	(void)wb__qp_kill(l, k);
+	wb__host_name_port(h, port, own, sizeof(own));
+	inet_ntop(AF_INET6, peer->qp.gid, gid, sizeof(gid));
+	WB_LOG_WRN("verbs", "a queue pair cannot be connected", WB_S("port", own),
+		WB_S("peer", l->s->peer), WB_S("gid", gid), WB_S("error", wb_strerror(rc)));
+	return rc;
+}
+
+/* Queue pair @k on the @k-th port from the rail's own on, or the next that is up; on the rail's own
+ * as long as it is up where rails are kept apart.  A source's, with the dialer's frame: on a port
+ * of the dialer's network before others.  Each port may be on a network of its own, and it is
+ * chance which of its rails the dialer's socket came to. */
+static int make(struct wb__lane *l, uint32_t k, const struct wb__frame *peer)
+{
+	struct wb__host *h = rail_of(l)->h;
 	uint32_t first = first_port(l->s->rail, k);
 	int rc = -ENETDOWN;
 
-	for (uint32_t i = 0; i < vr->h->n_port; i++) {
-		uint32_t port = (first + i) % vr->h->n_port;
+	for (uint32_t i = 0; i < 2 * h->n_port; i++) {
+		uint32_t port = (first + i) % h->n_port;
+		bool is_near = !peer || wb__host_is_near(h, port, peer->qp.gid) ||
+			       (port == first && l->s->rail->x->o.is_apart);
 
-		if (!atomic_load(&vr->h->port[port].is_up))
+		if (is_near != (i < h->n_port) || !atomic_load(&h->port[port].is_up))
 			continue;
-		rc = wb__qp_make(l, k, port, l->s->is_dialer);
+		rc = make_on(l, k, port, peer);
 		if (!rc)
 			return 0;
 	}
@@ -75,7 +100,7 @@ static int make_all(struct wb__lane *l)
 	int rc = 0;
 
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
-		int one = make(l, k);
+		int one = make(l, k, NULL);
 
 		l->qp[k].state = one ? WB__QP_DEAD : WB__QP_MADE;
 		rc = rc ? rc : one;
@@ -195,7 +220,7 @@ static void remake(struct wb__lane *l, uint64_t now)
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
 		if (l->qp[k].state != WB__QP_DEAD)
 			continue;
-		if (!make(l, k))
+		if (!make(l, k, NULL))
 			(void)say_qp(l, k, 0);
 		else
 			is_any = true;
@@ -231,8 +256,10 @@ static int on_qp_answer(struct wb__lane *l, const struct wb__frame *f)
 	assert(f->qp.k < WBP_BULK_QPS && l->s->is_dialer);
 	if (!f->qp.number) {
 		if (!f->qp.answers || (q->qp && f->qp.answers == q->qp->qp_num))
-			wb__lane_lost(
-				l, f->qp.k, -ENETUNREACH, "the other side has lost it", false);
+			wb__lane_lost(l, f->qp.k, -ENETUNREACH,
+				q->state == WB__QP_MADE ? "the other side reaches it from no port"
+							: "the other side has lost it",
+				false);
 		return l->s->code;
 	}
 	if (q->state != WB__QP_MADE || f->qp.answers != q->qp->qp_num)
@@ -256,8 +283,7 @@ static int on_qp(struct wb__lane *l, const struct wb__frame *f)
 	l->is_dirty = true;
 	if (!f->qp.number)
 		return 0;
-	if (make(l, k) || wb__qp_connect(l, k, f))
-		(void)wb__qp_kill(l, k);
+	(void)make(l, k, f);
 	if (is_again) /* perhaps on another device, where keys are others */
 		memset(l->told, 0, WB__REGIONS_MAX * sizeof(*l->told));
 	/* Its keys go first: the receiver uses it when it hears of it. */

@@ -148,14 +148,16 @@ static int to_rts(struct wb__lane *l, struct wb__qp *q)
 int wb__qp_connect(struct wb__lane *l, uint32_t k, const struct wb__frame *f)
 {
 	struct wb__qp *q = &l->qp[k];
+	int rc;
 
 	assert(q->state == WB__QP_MADE && f->qp.k == k);
 	if (f->qp.has_gid != (q->at.gid_index >= 0))
 		return -EPROTONOSUPPORT; /* Ethernet here, InfiniBand there */
 	q->depth = WB_MIN(reads_of(l, q), f->qp.reads);
 	q->max_msg = WB_MAX(q->at.max_msg, 4096u);
-	if (to_rtr(l, q, &f->qp))
-		return -EIO;
+	rc = to_rtr(l, q, &f->qp);
+	if (rc)
+		return -rc;
 	/* Who is only read stays there: it has no right to ask for anything. */
 	if (l->s->is_dialer && to_rts(l, q))
 		return -EIO;

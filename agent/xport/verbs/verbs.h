@@ -189,7 +189,9 @@ struct ibv_mr *wb__verbs_bounce(struct wb__verbs_rail *vr, uint64_t object, uint
  *  it gets a number of the rail's, and its completions go to @l; else others may read by it, and
  *  no more.  0 or negative: it is as before. */
 int wb__qp_make(struct wb__lane *l, uint32_t k, uint32_t port, bool is_reader);
-/** wb__qp_connect - to what the peer's frame says.  0 or negative; it may be made anew then. */
+/** wb__qp_connect - to what the peer's frame says.  0 or negative; it may be made anew then.  May
+ * take a second where the peer's address is on no network of the port: the kernel asks for it
+ * there. */
 int wb__qp_connect(struct wb__lane *l, uint32_t k, const struct wb__frame *peer);
 /** wb__qp_frame - what the peer has to know of it; of one that is not there: number 0. */
 struct wb__frame wb__qp_frame(const struct wb__lane *l, uint32_t k);
