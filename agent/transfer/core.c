@@ -604,13 +604,17 @@ uint64_t wb_transfer_tick(struct wb_transfer_core *c)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 		}
 	wb__transfer_forget_deleted(c);
+	/* Before leads: where this process was held up past both deadlines, a party says what is
+	 * missing, and its lead only that something is. */
+	for (struct object *o = c->objects; o; o = o->next)
+		next = sooner(next, wb__transfer_party_tick(o, now));
+	wb__transfer_drain_self(c);
 	for (struct object *o = c->objects; o; o = o->next) {
 		next = sooner(next, wb__transfer_digest_tick(o, now));
 		next = sooner(next, wb__transfer_wire_tick(o, now));
 		next = sooner(next, wb__transfer_coordinator_tick(o, now));
 		next = sooner(next, wb__transfer_lead_tick(o, now));
 		next = sooner(next, wb__transfer_ballot_tick(o, now));
-		next = sooner(next, wb__transfer_party_tick(o, now));
 		next = sooner(next, wb__transfer_repair_tick(o, now));
 		next = sooner(next, wb__transfer_doubt_tick(o, now));
 		next = sooner(next, wb__transfer_trainers_tick(o, now));

@@ -28,6 +28,27 @@ static void all_hold(const struct world *w, int64_t version)
 		ck_assert_int_eq(w->worker[i].phase, WORLD_RUN);
 }
 
+/* An agent that a busy machine held up finds both deadlines over at once: its lead's, which knows
+ * that something is missing, and its party's, which knows what. */
+START_TEST(who_wakes_up_after_all_deadlines_says_what_is_missing)
+{
+	struct world_opts o = shape;
+	struct world w;
+
+	o.engines = o.agents_per_engine = 1;
+	o.rollout_staged = _i;
+	o.bytes_per_s = 1000;
+	world_init(&w, &o);
+	world_plan(&w);
+	world_send(&w, 1);
+	world_run_for(&w, o.transfer_deadline_ns / 2);
+	world_stall_agent(&w, o.trainer_agents, 2 * o.transfer_deadline_ns);
+	ck_assert(world_run(&w, 20 * WB_NS_PER_S));
+	ck_assert_msg(strstr(w.last_culprit, "waiting for chunk") != NULL, "%s", w.last_culprit);
+	world_finish(&w);
+}
+END_TEST
+
 /* The operator died, or those it had planned without came back: the plan before stays in use, at
  * all agents or only at some. */
 START_TEST(a_plan_that_is_never_activated_stops_no_transfer)
@@ -429,6 +450,7 @@ int main(void)
 	TCase *tc = tcase_create("waits");
 
 	tcase_set_timeout(tc, 30);
+	tcase_add_loop_test(tc, who_wakes_up_after_all_deadlines_says_what_is_missing, 0, 2);
 	tcase_add_loop_test(tc, a_plan_that_is_never_activated_stops_no_transfer, 0, 4);
 	tcase_add_loop_test(tc, activate_that_reached_half_of_the_agents_is_enough, 0, 4);
 	tcase_add_loop_test(tc, the_wait_for_repair_ends_under_a_new_plan, 0, 2);
