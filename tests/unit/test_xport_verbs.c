@@ -318,6 +318,28 @@ START_TEST(the_last_queue_pair_s_end_names_device_port_and_peer)
 }
 END_TEST
 
+START_TEST(who_has_no_port_that_is_up_says_which_is_down)
+{
+	static const char *const words[] = {"no queue pair to agent src", "fake0 port 1 (GID",
+		"is down, 0 of 2 ports are up", NULL};
+	const struct fx_verbs *v = fresh();
+	struct fx_xport f;
+	int at = 0;
+
+	open_pair(&f);
+	v->port(0, 1, false);
+	v->port(1, 1, false);
+	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
+	f.conn = fx_dial(&f, &fx_epoch, "src");
+	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 2);
+	fx_take(&f.dst, WB_XP_CONN_DOWN, &at);
+	ck_assert_int_eq(fx_take(&f.dst, WB_XP_CONN_DOWN, &at)->code, -ENETDOWN);
+	for (const char *const *w = words; *w; w++)
+		ck_assert_msg(strstr(f.dst.reason, *w) != NULL, "%s", f.dst.reason);
+	fx_close(&f);
+}
+END_TEST
+
 START_TEST(what_the_source_refuses_is_not_tried_elsewhere)
 {
 	static const char *const words[] = {"remote access error", "agent src", NULL};
@@ -717,6 +739,7 @@ int main(void)
 	tcase_add_loop_test(c, what_a_port_s_event_says_is_done_within_the_chunk, 0, WHATS);
 	tcase_add_test(c, a_port_that_comes_back_is_used_again);
 	tcase_add_test(c, the_last_queue_pair_s_end_names_device_port_and_peer);
+	tcase_add_test(c, who_has_no_port_that_is_up_says_which_is_down);
 	tcase_add_test(c, what_the_source_refuses_is_not_tried_elsewhere);
 	tcase_add_test(c, a_peer_that_is_gone_ends_the_connection);
 	tcase_add_test(c, cancelled_is_told_when_nothing_lands_any_more);

@@ -95,6 +95,15 @@ static bool is_alive(const struct wb__lane *l)
 	return false;
 }
 
+static int fail_without(struct wb__lane *l, int rc)
+{
+	char down[256] = "";
+
+	(void)wb__host_reduced(rail_of(l)->h, wb__rail_ports(l->s->rail), down, sizeof(down));
+	return wb__sock_fail(l->s, rc, "no queue pair to agent %s on any port: %s%s%s", l->s->peer,
+		wb_strerror(rc), down[0] ? ": " : "", down);
+}
+
 static int make_all(struct wb__lane *l)
 {
 	int rc = 0;
@@ -108,8 +117,7 @@ static int make_all(struct wb__lane *l)
 			return l->s->code;
 	}
 	if (!is_alive(l))
-		return wb__sock_fail(l->s, rc, "no queue pair to agent %s on any port: %s",
-			l->s->peer, wb_strerror(rc));
+		return fail_without(l, rc);
 	if (rc) {
 		l->remake_ns = l->s->rail->now_ns + WB__REMAKE_NS;
 		wb__verbs_look_at(l->s->rail, l->remake_ns);
