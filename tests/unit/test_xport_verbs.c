@@ -248,6 +248,10 @@ START_TEST(a_port_that_comes_back_is_used_again)
 	v->port(0, 1, false);
 	while (stats(f.dst.x).rails_lost < 2)
 		fx_job_run(&f, j, false);
+	do { /* after a second they are made on the other port */
+		fx_job_run(&f, j, false);
+		v->count(&now);
+	} while (_i && now.qps < before.qps);
 	v->port(0, 1, true);
 	do { /* the dialer makes new ones, of which it tells the other side */
 		fx_job_run(&f, j, false);
@@ -258,8 +262,55 @@ START_TEST(a_port_that_comes_back_is_used_again)
 	r.device = 0;
 	r.status = IBV_WC_RETRY_EXC_ERR;
 	v->rule(&r);
-	while (stats(f.dst.x).rails_lost < 3)
+	for (int i = 0; i < 300 && stats(f.dst.x).rails_lost < 3; i++)
 		fx_job_run(&f, j, false);
+	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 3);
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* The port is up, and nothing answers there. */
+START_TEST(a_way_that_swallows_reads_gets_few_of_them)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct wb_xport_stats a, b;
+	struct fx_xport f;
+	struct fx_job *j;
+	uint64_t t0, of_job, jobs = 0;
+
+	open_pair(&f);
+	r.device = 0;
+	r.count = 0;
+	r.status = IBV_WC_RETRY_EXC_ERR;
+	j = fx_job_make(&f, 16 * MIB, 3, 1);
+	fx_job_run(&f, j, false);
+	a = stats(f.dst.x);
+	fx_job_run(&f, j, false);
+	of_job = stats(f.dst.x).requests - a.requests;
+	v->rule(&r);
+	while (stats(f.dst.x).rails_lost < 2)
+		fx_job_run(&f, j, false);
+	t0 = wb_now_ns(&wb_clock_real);
+	a = b = stats(f.dst.x);
+	for (; b.rails_lost < 5; jobs++) { /* two, two, and the next */
+		fx_job_run(&f, j, false);
+		b = stats(f.dst.x);
+	}
+	ck_assert_uint_ge(wb_now_ns(&wb_clock_real) - t0, 3 * WB_NS_PER_S - LONG_NS);
+	ck_assert_uint_eq(b.requests - a.requests, jobs * of_job + (b.rails_lost - a.rails_lost));
+	/* What carries again has all of its READs at once. */
+	v->reset();
+	b = stats(f.dst.x);
+	for (a = b; b.rails_lost == a.rails_lost; b = stats(f.dst.x)) {
+		fx_job_run(&f, j, false);
+		if (wb_now_ns(&wb_clock_real) - t0 > 9 * WB_NS_PER_S && !r.after) {
+			r.after = 8; /* of device 0, from now on */
+			v->rule(&r);
+		}
+	}
 	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
 	fx_job_free(j);
 	fx_close(&f);
@@ -737,7 +788,8 @@ int main(void)
 		c, an_address_has_the_network_of_its_interface, 0, (int)WB_ARRAY_SIZE(nets));
 	tcase_add_loop_test(c, a_port_is_near_to_what_its_network_has, 0, (int)WB_ARRAY_SIZE(near));
 	tcase_add_loop_test(c, what_a_port_s_event_says_is_done_within_the_chunk, 0, WHATS);
-	tcase_add_test(c, a_port_that_comes_back_is_used_again);
+	tcase_add_loop_test(c, a_port_that_comes_back_is_used_again, 0, 2);
+	tcase_add_test(c, a_way_that_swallows_reads_gets_few_of_them);
 	tcase_add_test(c, the_last_queue_pair_s_end_names_device_port_and_peer);
 	tcase_add_test(c, who_has_no_port_that_is_up_says_which_is_down);
 	tcase_add_test(c, what_the_source_refuses_is_not_tried_elsewhere);

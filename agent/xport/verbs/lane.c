@@ -104,6 +104,16 @@ static int fail_without(struct wb__lane *l, int rc)
 		wb_strerror(rc), down[0] ? ": " : "", down);
 }
 
+/* Dialer: queue pair @k is dead. */
+static void make_later(struct wb__lane *l, uint32_t k)
+{
+	uint32_t doubled = WB_MIN(l->again_at[k].n_lost, (uint32_t)WB__REMAKE_DOUBLE);
+
+	l->again_at[k].n_lost++;
+	l->again_at[k].at_ns = l->s->rail->now_ns + (WB__REMAKE_NS << doubled);
+	wb__verbs_look_at(l->s->rail, l->again_at[k].at_ns);
+}
+
 static int make_all(struct wb__lane *l)
 {
 	int rc = 0;
@@ -113,15 +123,13 @@ static int make_all(struct wb__lane *l)
 
 		l->qp[k].state = one ? WB__QP_DEAD : WB__QP_MADE;
 		rc = rc ? rc : one;
+		if (one)
+			make_later(l, k);
 		if (say_qp(l, k, 0))
 			return l->s->code;
 	}
 	if (!is_alive(l))
 		return fail_without(l, rc);
-	if (rc) {
-		l->remake_ns = l->s->rail->now_ns + WB__REMAKE_NS;
-		wb__verbs_look_at(l->s->rail, l->remake_ns);
-	}
 	return 0;
 }
 
@@ -190,8 +198,7 @@ void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bo
 		return;
 	}
 	(void)say_qp(l, k, 0);
-	l->remake_ns = s->rail->now_ns + WB__REMAKE_NS;
-	wb__verbs_look_at(s->rail, l->remake_ns);
+	make_later(l, k);
 	wb__take_pump(l);
 }
 
@@ -201,6 +208,22 @@ static bool has_moved(struct wb__lane *l, const struct wb__qp *q)
 
 	return memcmp(at.gid.raw, q->at.gid.raw, sizeof(at.gid.raw)) || at.lid != q->at.lid ||
 	       at.gid_index != q->at.gid_index;
+}
+
+/* Dialer: the port is up again.  What belongs there goes back, also what has been made on another
+ * one meanwhile, or the port would carry nothing until the connection is made anew. */
+static void go_back(struct wb__lane *l, uint32_t port)
+{
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		struct wb__qp *q = &l->qp[k];
+
+		if (first_port(l->s->rail, k) == port && q->port != port)
+			wb__take_again(l, wb__qp_kill(l, k));
+		if (q->state == WB__QP_DEAD)
+			l->again_at[k].at_ns = l->again_at[k].n_lost = 0;
+	}
+	wb__verbs_look_at(l->s->rail, l->s->rail->now_ns);
+	wb__take_pump(l);
 }
 
 void wb__lane_ports(struct wb__lane *l, uint32_t port)
@@ -217,23 +240,28 @@ void wb__lane_ports(struct wb__lane *l, uint32_t port)
 		else if (has_moved(l, q))
 			wb__lane_lost(l, k, -EADDRNOTAVAIL, "the port has another address", false);
 	}
-	if (is_up && l->remake_ns)
-		wb__verbs_look_at(l->s->rail, l->remake_ns = l->s->rail->now_ns);
+	if (is_up && l->s->is_dialer && !l->s->code)
+		go_back(l, port);
 }
 
-static void remake(struct wb__lane *l, uint64_t now)
+/* When to look again. */
+static uint64_t remake(struct wb__lane *l, uint64_t now)
 {
-	bool is_any = false;
+	uint64_t next = UINT64_MAX;
 
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
 		if (l->qp[k].state != WB__QP_DEAD)
 			continue;
-		if (!make(l, k, NULL))
+		if (now < l->again_at[k].at_ns)
+			next = WB_MIN(next, l->again_at[k].at_ns);
+		else if (!make(l, k, NULL))
 			(void)say_qp(l, k, 0);
-		else
-			is_any = true;
+		else {
+			make_later(l, k);
+			next = WB_MIN(next, l->again_at[k].at_ns);
+		}
 	}
-	l->remake_ns = is_any ? now + WB__REMAKE_NS : 0;
+	return next;
 }
 
 uint64_t wb__lane_look(struct wb__lane *l, uint64_t now)
@@ -249,9 +277,7 @@ uint64_t wb__lane_look(struct wb__lane *l, uint64_t now)
 		if (q->state == WB__QP_UP && q->head)
 			next = WB_MIN(next, q->head->posted_ns + WB__READ_DEADLINE_NS);
 	}
-	if (l->remake_ns && now >= l->remake_ns)
-		remake(l, now);
-	return l->remake_ns ? WB_MIN(next, l->remake_ns) : next;
+	return WB_MIN(remake(l, now), next);
 }
 
 /* ---- frames -------------------------------------------------------------------------------------

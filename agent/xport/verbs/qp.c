@@ -138,7 +138,7 @@ static int to_rts(struct wb__lane *l, struct wb__qp *q)
 		.retry_cnt = WB__QP_RETRIES,
 		.rnr_retry = WB__QP_RETRIES,
 		.sq_psn = q->psn,
-		.max_rd_atomic = (uint8_t)q->depth};
+		.max_rd_atomic = (uint8_t)q->full_depth};
 
 	return rail_of(l)->h->ibv->modify_qp(q->qp, &a,
 		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -153,7 +153,8 @@ int wb__qp_connect(struct wb__lane *l, uint32_t k, const struct wb__frame *f)
 	assert(q->state == WB__QP_MADE && f->qp.k == k);
 	if (f->qp.has_gid != (q->at.gid_index >= 0))
 		return -EPROTONOSUPPORT; /* Ethernet here, InfiniBand there */
-	q->depth = WB_MIN(reads_of(l, q), f->qp.reads);
+	q->full_depth = WB_MIN(reads_of(l, q), f->qp.reads);
+	q->depth = l->again_at[k].n_lost ? 1 : q->full_depth;
 	q->max_msg = WB_MAX(q->at.max_msg, 4096u);
 	rc = to_rtr(l, q, &f->qp);
 	if (rc)

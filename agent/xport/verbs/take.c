@@ -438,6 +438,8 @@ void wb__take_upto(struct wb__lane *l, uint32_t k, uint32_t seq)
 		q->bytes_out -= p->bytes;
 		rail_of(l)->n_out[q->device]--;
 		p->is_done = true;
+		q->depth = q->full_depth;
+		l->again_at[k].n_lost = 0;
 		p->f->n_out--;
 		advance(l, p->f);
 	}

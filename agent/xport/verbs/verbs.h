@@ -41,7 +41,10 @@
 #define WB__QP_TIMEOUT 17
 #define WB__QP_RETRIES 6
 #define WB__READ_DEADLINE_NS (10 * WB_NS_PER_S)
-#define WB__REMAKE_NS (1 * WB_NS_PER_S) /* a dead queue pair is tried again so often */
+/* A dead queue pair is tried again after this, and after twice as long each time that it carries
+ * nothing: what is posted to a way that swallows it is missing for seconds. */
+#define WB__REMAKE_NS (1 * WB_NS_PER_S)
+#define WB__REMAKE_DOUBLE 5 /* times: 32 s */
 
 struct wb__lane;
 struct wb__flight;
@@ -78,8 +81,9 @@ struct wb__qp {
 	uint32_t port, device, psn;
 	struct wb__port_at at;
 	uint32_t number; /* in the rail's table; dialer */
-	uint32_t depth, max_msg;
+	uint32_t depth, max_msg; /* depth: 1 after a loss, until it has carried something */
 	/* dialer */
+	uint32_t full_depth;
 	struct wb__part *head, **tail; /* out, in order */
 	uint32_t n_out, seq;
 	uint64_t bytes_out;
@@ -96,7 +100,10 @@ struct wb__remote { /* a region of the source */
 struct wb__lane {
 	struct wb__sock *s;
 	struct wb__qp qp[WBP_BULK_QPS];
-	uint64_t remake_ns; /* dialer: a dead one is tried again then; 0 = none is dead */
+	struct { /* dialer: when a dead one is tried again, and how often it carried nothing */
+		uint64_t at_ns;
+		uint32_t n_lost;
+	} again_at[WBP_BULK_QPS];
 	/* source */
 	struct wb__giver give;
 	uint64_t *told; /* [WB__REGIONS_MAX]: serial of what the peer knows; 0 = nothing */
