@@ -79,7 +79,7 @@ static int landing(struct wb_flight *fl, enum fetch_kind kind)
 	}
 	fl->slot = has_slot(f, kind) ? wb_slots_get(f->o.slots, pool_of(kind)) : WB_SLOT_NONE;
 	if (fl->slot == WB_SLOT_NONE)
-		return wb__want_slot_rc(f, pool);
+		return wb__want_slot_rc(f, pool_of(kind));
 	fl->iov[0] = (struct iovec){wb_slots_at(f->o.slots, fl->slot), fl->bytes};
 	fl->n_iov = 1;
 	return 0;
@@ -140,7 +140,7 @@ int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb
 	if (!has_slot(f, kind) &&
 		*wb_local_shape(f->local, w->worker, chunk_id(f, w->cls, w->chunk)) &
 			WB_LANDS_IN_SLOT)
-		return wb__want_slot_rc(f, pool);
+		return wb__want_slot_rc(f, pool_of(kind));
 	fl = wb__flow_fetch_flight(f, i, kind);
 	if (!fl)
 		return -EAGAIN;
