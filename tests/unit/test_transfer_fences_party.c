@@ -186,6 +186,24 @@ START_TEST(what_is_torn_stays_so_when_its_repair_is_aborted)
 }
 END_TEST
 
+/* From its first byte on an engine has no version, and feeds nobody. */
+START_TEST(what_is_being_written_is_no_version)
+{
+	struct wb_err err = {0};
+
+	begin(&shape);
+	commits(1);
+	ck_assert_uint_eq(worker_of(LEAD1)->held_transfer, 1);
+	world_send(&w, 2);
+	RUN_UNTIL(party_of(LEAD1)->state == PARTY_MOVING);
+	ck_assert_uint_eq(worker_of(LEAD1)->held_transfer, 0);
+	ck_assert_int_eq(
+		wb_transfer_feed(w.agent[LEAD1].core, &epoch_of(LEAD1)->r->id, 0, 1, &err),
+		-ENOENT);
+	end();
+}
+END_TEST
+
 /* An order that was lost under the plan before comes when a transfer has begun under this one. */
 START_TEST(nothing_begins_under_the_plan_before)
 {
@@ -695,6 +713,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_party_does_not_wait_for_ever_for_a_lead_that_says_nothing, 0, 2);
 	tcase_add_test(tc, a_party_hears_of_its_own_transfer_only);
 	tcase_add_loop_test(tc, what_is_torn_stays_so_when_its_repair_is_aborted, 0, 2);
+	tcase_add_test(tc, what_is_being_written_is_no_version);
 	tcase_add_loop_test(tc, nothing_begins_under_the_plan_before, 0, 2);
 	tcase_add_loop_test(
 		tc, nothing_begins_under_the_plan_before_in_an_engine_that_is_fed, 0, 2);
