@@ -413,6 +413,24 @@ static void a_region_of_another_domain_is_not_read(void)
 	close_pair(&p);
 }
 
+/* Two objects of one agent have a domain each, on the same devices. */
+static void a_key_is_worth_nothing_on_a_queue_pair_of_another_domain(void)
+{
+	struct pair p, other;
+	struct request r;
+
+	open_usual(&p);
+	open_usual(&other);
+	r = read_of(&other, 0, 4096);
+	r.rkey = p.b.mr->rkey;
+	r.remote = (uintptr_t)p.b.buf;
+	expect_status(&other, &r, IBV_WC_REM_ACCESS_ERR);
+	r = read_of(&p, 0, 4096); /* and it was a good one */
+	expect_status(&p, &r, IBV_WC_SUCCESS);
+	close_pair(&other);
+	close_pair(&p);
+}
+
 static void a_key_is_worth_nothing_when_its_region_is_gone(void)
 {
 	struct pair p;
@@ -554,6 +572,7 @@ static const struct {
 	CASE(a_signalled_read_tells_of_those_before_it), CASE(an_error_flushes_what_comes_after_it),
 	CASE(beyond_the_region_is_refused), CASE(a_region_without_the_right_is_not_read),
 	CASE(who_may_read_may_not_write), CASE(a_region_of_another_domain_is_not_read),
+	CASE(a_key_is_worth_nothing_on_a_queue_pair_of_another_domain),
 	CASE(a_key_is_worth_nothing_when_its_region_is_gone),
 	CASE(a_landing_must_be_writable_and_registered),
 	CASE(nobody_there_is_an_error_after_a_finite_time),

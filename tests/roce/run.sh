@@ -16,7 +16,7 @@ reason=$("$here/vm.sh" --ready 2>&1) || {
 }
 python=$(tests/common/venv.sh 2>/dev/null) # here: the guest has no way to the registries
 # shellcheck disable=SC2016  # for the guest
-OUT=$out/roce VM_LIMIT=${VM_LIMIT:-720} "$here/vm.sh" env PYTHON="${python:-python3}" JOBS=1 T_LIMIT="${T_LIMIT:-300}" bash -c '
+OUT=$out/roce VM_LIMIT=${VM_LIMIT:-1200} "$here/vm.sh" env PYTHON="${python:-python3}" JOBS=1 T_LIMIT="${T_LIMIT:-300}" bash -c '
 	TESTS=$(echo tests/roce/test_*) tests/run.sh "$@"
 	code=$?
 	rm -rf "$OUT/log"
