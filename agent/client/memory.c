@@ -81,9 +81,10 @@ static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *
 			err, -EBUSY, "this worker is in an update: poll until it is over");
 	else if (c->mem == WB__MEM_HELD && c->session.state == WB_SESSION_ATTACHING)
 		rc = wb__client_fail(err, -EBUSY, "the agent is just taking this worker's memory");
-	else if (c->mem == WB__MEM_HELD && !wb_session_is_up(&c->session))
+	else if (c->mem == WB__MEM_HELD && !wb_session_is_up(&c->session)) {
+		c->acquires = false;
 		let_go(c); /* no agent has it, and a new one is not given it */
-	else if (c->mem == WB__MEM_HELD) {
+	} else if (c->mem == WB__MEM_HELD) {
 		c->acquires = false;
 		c->mem = WB__MEM_RELEASING;
 		if (wb__client_send_msg(c, WBP_APP_MEM_RELEASE, &m, NULL, 0))

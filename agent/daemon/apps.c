@@ -304,6 +304,14 @@ bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index)
 	return true;
 }
 
+bool wb__apps_has_lanes(const struct wb__apps *s, uint32_t index)
+{
+	for (const struct wb__worker *w = s->workers; w; w = w->next)
+		if (w->object_index == index && w->lane_fds)
+			return true;
+	return false;
+}
+
 static void released(struct app *app)
 {
 	struct wb__worker *w = app->w;

@@ -321,6 +321,16 @@ static uint64_t images_at(const struct part *p)
 	return wb_align_up(p->span, 4096);
 }
 
+/* False: a source is being read. */
+static bool drop_region(struct wb__env *e, struct part *p)
+{
+	if (p->has_region && wb_xport_region_remove(e->a->xport, p->region) == -EBUSY)
+		return false;
+	p->has_region = false;
+	p->reach = 0;
+	return true;
+}
+
 /* The transport sees slots and snapshots as one source. */
 static int set_region(
 	struct wb__env *e, struct part *p, uint64_t bytes, uint64_t object, struct wb_err *err)
@@ -330,10 +340,8 @@ static int set_region(
 
 	assert(p->base && bytes <= p->reserve);
 	if (wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS) {
-		if (p->has_region && wb_xport_region_remove(e->a->xport, p->region) == -EBUSY)
+		if (!drop_region(e, p))
 			return wb_err_set(err, -EBUSY, "slots are being read");
-		p->has_region = false;
-		p->reach = 0;
 		rc = wb_xport_region_add(e->a->xport, &r, &p->region, err);
 		if (rc < 0)
 			return wb_err_wrap(err, rc, "slots");
@@ -477,22 +485,32 @@ void wb__env_arena_trim(struct wb__env *e, uint32_t index)
 		WB_LOG_WRN(MOD, "buffer stays as large as it was", WB_S("reason", err.msg));
 		return;
 	}
-	(void)punch(p, wb_align_up(p->used, 4096), p->images ? images_at(p) : was);
+	/* Who has pinned a page goes on with it when another takes its place: a worker whose lane
+	 * knows the slots, a device that knows what lies between slots and snapshots. */
+	if (wb__apps_has_lanes(e->a->apps, index))
+		return;
+	if (!p->images || !(wb_xport_caps(e->a->xport) & WB_XPORT_CAP_LANDINGS))
+		(void)punch(p, wb_align_up(p->used, 4096), p->images ? images_at(p) : was);
 	(void)punch(p, wb_align_up(end, 4096), was);
 }
 
 /* A transfer that the worker has heard the end of may not be over yet here: others read what it
- * left, or run their hooks. */
+ * left, or run their hooks.  The transport lets go first: what it has pinned would stay, and be
+ * read in place of what is written later. */
 static void give_pages_back(struct wb__env *e)
 {
 	for (uint32_t i = 0; i < e->a->o.n_served; i++) {
 		struct part *p = &e->part[i];
+		uint64_t reached;
 
 		p->sleeps = p->sleeps && wb__apps_all_asleep(e->a->apps, i);
 		if (!p->sleeps || !wb_transfer_let_go(e->a->core, &p->object, 0))
 			continue;
+		reached = WB_MAX(p->reach, images_at(p) + p->images);
+		if (!drop_region(e, p))
+			continue;
 		p->sleeps = false;
-		p->is_empty = punch(p, 0, WB_MAX(p->reach, images_at(p) + p->images));
+		p->is_empty = punch(p, 0, reached);
 	}
 }
 
@@ -510,6 +528,9 @@ int wb__env_wake(struct wb__env *e, uint32_t index, struct wb_err *err)
 	p->sleeps = false;
 	if (p->is_empty && p->images)
 		rc = take_pages(e, p, p->images, err);
+	if (rc == 0 && p->used)
+		rc = reach(
+			e, p, p->images ? images_at(p) + p->images : p->used, p->object.hash, err);
 	if (rc == 0)
 		p->is_empty = false;
 	return rc;

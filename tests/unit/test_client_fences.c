@@ -492,6 +492,38 @@ START_TEST(memory_that_is_being_acquired_is_acquired_by_the_same_call_again)
 }
 END_TEST
 
+static void script_dies_acquiring(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released yes = {0, NULL};
+
+	fx_agent_up(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
+	fx_agent_expect(a, WBP_APP_MEM_ACQUIRE);
+	fx_agent_drop(a);
+	take_turns();
+}
+
+/* That acquire is over with the release: the next one is another, and nobody has answered it. */
+START_TEST(memory_released_when_its_agent_was_lost_is_acquired_anew)
+{
+	struct wb_error err = {0};
+	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, fx_heap, sizeof(fx_heap)};
+	struct wb_client_param param[2] = {{0, 0}, {0, 128}};
+	struct wb_client_acquire a = {
+		.size = sizeof(a), .mem = &mem, .n_mem = 1, .param = param, .n_param = 2};
+	struct wb_client *c = start(script_dies_acquiring);
+
+	wait_until_planned(c);
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	ck_assert_int_eq(wb_client_acquire_memory(c, &a, 0, &err), -ETIMEDOUT);
+	take_turns();
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	ck_assert_int_lt(wb_client_acquire_memory(c, &a, 50 * MS, &err), 0);
+	stop(c);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client_fences");
@@ -506,6 +538,7 @@ int main(void)
 	tcase_add_test(t, memory_is_not_released_in_an_update);
 	tcase_add_loop_test(t, memory_goes_when_no_agent_has_it, 0, 2);
 	tcase_add_test(t, a_release_that_waits_ends_by_a_signal);
+	tcase_add_test(t, memory_released_when_its_agent_was_lost_is_acquired_anew);
 	tcase_add_test(t, memory_is_not_released_while_an_agent_is_being_given_it);
 	tcase_add_loop_test(
 		t, memory_that_is_being_acquired_is_acquired_by_the_same_call_again, 0, 2);

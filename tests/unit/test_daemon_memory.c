@@ -75,7 +75,14 @@ void wb__apps_reap(struct wb__apps *s)
 	(void)s;
 }
 
-static bool is_awake;
+static bool is_awake, has_lanes;
+
+bool wb__apps_has_lanes(const struct wb__apps *s, uint32_t index)
+{
+	(void)s;
+	(void)index;
+	return has_lanes;
+}
 
 bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index)
 {
@@ -221,7 +228,7 @@ static void set_up(void)
 	adds_left = -1;
 	memory_limit = 0;
 	workers = NULL;
-	is_awake = false;
+	is_awake = has_lanes = false;
 	a.o.name = "a";
 	a.o.socket = "none";
 	a.o.n_served = 2;
@@ -429,6 +436,34 @@ START_TEST(pages_go_when_no_transfer_of_the_object_uses_them_any_more)
 }
 END_TEST
 
+/* A device would go on reading those that it has pinned: it is told of the new ones. */
+START_TEST(the_transport_has_no_pages_that_were_given_back)
+{
+	uint64_t before;
+
+	fall_asleep();
+	before = known(0);
+	ck_assert_uint_ne(before, 0);
+	wb__env_sleep(a.env, 0);
+	ck_assert_uint_eq(known(0), 0);
+	ck_assert_int_eq(wb__env_wake(a.env, 0, &err), 0);
+	ck_assert_uint_eq(known(0), before);
+}
+END_TEST
+
+/* A worker's lane may have pinned the slots that are no more. */
+START_TEST(pages_that_a_worker_s_lane_knows_stay)
+{
+	ck_assert_int_eq(use(0, 8), 0);
+	installed(0);
+	touch(0, 8);
+	has_lanes = _i;
+	ck_assert_int_eq(use(0, 4), 0);
+	installed(0);
+	ck_assert_uint_eq(pages_mib(0), _i ? 8 : 4);
+}
+END_TEST
+
 START_TEST(pages_do_not_wait_for_transfers_of_other_objects)
 {
 	fall_asleep();
@@ -571,6 +606,8 @@ int main(void)
 	tcase_add_loop_test(
 		t, memory_that_was_made_known_half_way_is_known_after_the_next_try, 0, 3);
 	tcase_add_test(t, pages_go_when_no_transfer_of_the_object_uses_them_any_more);
+	tcase_add_test(t, the_transport_has_no_pages_that_were_given_back);
+	tcase_add_loop_test(t, pages_that_a_worker_s_lane_knows_stay, 0, 2);
 	tcase_add_test(t, pages_do_not_wait_for_transfers_of_other_objects);
 	tcase_add_loop_test(
 		t, pages_stay_for_a_worker_that_woke_before_the_transfer_was_over, 0, 2);

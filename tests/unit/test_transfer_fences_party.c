@@ -197,8 +197,7 @@ START_TEST(what_is_being_written_is_no_version)
 	world_send(&w, 2);
 	RUN_UNTIL(party_of(LEAD1)->state == PARTY_MOVING);
 	ck_assert_uint_eq(worker_of(LEAD1)->held_transfer, 0);
-	ck_assert_int_eq(
-		wb_transfer_feed(w.agent[LEAD1].core, &epoch_of(LEAD1)->r->id, 0, 1, &err),
+	ck_assert_int_eq(wb_transfer_feed(w.agent[LEAD1].core, &epoch_of(LEAD1)->r->id, 0, 1, &err),
 		-ENOENT);
 	end();
 }

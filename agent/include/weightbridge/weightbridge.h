@@ -232,11 +232,10 @@ struct wb_client_acquire {
  * Without WB_CLIENT_ACQUIRE_KEPT nothing is fed from this worker until the next transfer.
  * Blocks, at most @timeout.  0; -EALREADY when it is not released; -EINVAL (sizes do not fit the
  * attached parameters, named; shared where private was attached or the other way round), and as
- * attach.  After -ETIMEDOUT and -EINTR it goes on, and the agent may take the memory yet: call again
- * with the same memory (-EBUSY: it is other memory).  After any other failure the memory stays
- * released.
- * Memory of a GPU: work that went to the default stream before is waited for; -ENOTSUP where the
- * worker is staged in host memory.
+ * attach.  After -ETIMEDOUT and -EINTR it goes on, and the agent may take the memory yet: call
+ * again with the same memory (-EBUSY: it is other memory).  After any other failure the memory
+ * stays released. Memory of a GPU: work that went to the default stream before is waited for;
+ * -ENOTSUP where the worker is staged in host memory.
  */
 WB_API int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire *a,
 	uint64_t timeout, struct wb_error *err);

@@ -210,14 +210,25 @@ static bool has_moved(struct wb__lane *l, const struct wb__qp *q)
 	       at.gid_index != q->at.gid_index;
 }
 
+static uint32_t n_up(const struct wb__lane *l)
+{
+	uint32_t n = 0;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		n += l->qp[k].state == WB__QP_UP;
+	return n;
+}
+
 /* Dialer: the port is up again.  What belongs there goes back, also what has been made on another
- * one meanwhile, or the port would carry nothing until the connection is made anew. */
+ * one meanwhile, or the port would carry nothing until the connection is made anew.  The last one
+ * that carries stays: a link that is up may reach nobody yet, and the connection would end. */
 static void go_back(struct wb__lane *l, uint32_t port)
 {
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
 		struct wb__qp *q = &l->qp[k];
 
-		if (first_port(l->s->rail, k) == port && q->port != port)
+		if (first_port(l->s->rail, k) == port && q->port != port &&
+			(q->state != WB__QP_UP || n_up(l) > 1))
 			wb__take_again(l, wb__qp_kill(l, k));
 		if (q->state == WB__QP_DEAD)
 			l->again_at[k].at_ns = l->again_at[k].n_lost = 0;
