@@ -735,9 +735,9 @@ bool chaos_run(struct chaos *c, const struct chaos_opts *o)
 	c->digest = wb_mix64(c->w->digest ^ c->events) | 1;
 	c->op.alive = false;
 	c->w->watch = (struct world_watch){0};
-	chaos_late_free(c);
 	chaos_wide_count(c);
-	world_finish(c->w);
+	world_finish(c->w); /* timers of late frames fire in it, and send nothing any more */
+	chaos_late_free(c);
 	free(c->w);
 	c->w = NULL;
 	return !c->wrong[0];
