@@ -199,22 +199,11 @@ static int play_class(struct play *y, const uint32_t *route, uint32_t n)
 	return 0;
 }
 
-static int route_order(const struct wb_route *x, const struct wb_route *y)
-{
-	if (x->stage != y->stage)
-		return x->stage < y->stage ? -1 : 1;
-	if (x->dst != y->dst)
-		return x->dst < y->dst ? -1 : 1;
-	if (x->class_id != y->class_id)
-		return x->class_id < y->class_id ? -1 : 1;
-	return x->chunk_begin < y->chunk_begin ? -1 : x->chunk_begin > y->chunk_begin;
-}
-
 /* Routes by class, in plan order and so by stage: list[begin[c]] .. list[begin[c + 1]]. */
 static int list_routes(const struct wb_plan *p, uint32_t *begin, uint32_t *list, struct wb_err *err)
 {
 	for (uint32_t i = 0; i < p->n_route; i++) {
-		if (i && route_order(&p->route[i - 1], &p->route[i]) >= 0)
+		if (i && wb__route_order(&p->route[i - 1], &p->route[i]) >= 0)
 			return wb_err_set(err, WB_EPLAN, "route %" PRIu32 " is out of order", i);
 		begin[p->route[i].class_id + 2]++;
 	}

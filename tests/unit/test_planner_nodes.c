@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "planner/deploy/deploy.h"
+#include "planner/internal.h"
 #include "planner/plan.h"
 #include "tests/common/fx_check.h"
 
@@ -103,19 +104,6 @@ START_TEST(pods_that_share_memory_take_as_long_as_one_pod_of_the_node)
 }
 END_TEST
 
-static int by_order(const void *a, const void *b)
-{
-	const struct wb_route *x = a, *y = b;
-
-	if (x->stage != y->stage)
-		return x->stage < y->stage ? -1 : 1;
-	if (x->dst != y->dst)
-		return x->dst < y->dst ? -1 : 1;
-	if (x->class_id != y->class_id)
-		return x->class_id < y->class_id ? -1 : 1;
-	return x->chunk_begin < y->chunk_begin ? -1 : x->chunk_begin > y->chunk_begin;
-}
-
 static const struct wb_route *source_of(
 	const struct wb_plan *p, const struct wb_route *r, enum wb_stage stage)
 {
@@ -188,7 +176,7 @@ START_TEST(a_plan_that_takes_more_than_once_into_a_node_or_domain_fails_the_chec
 		r->src = r->src_rail = other_than(p, r, _i == 1);
 	else /* from the one that its neighbour has it from, of the node or of another */
 		from_that_of(p, r, _i == 2 ? WB_STAGE_INTERNAL : WB_STAGE_EXTERNAL);
-	qsort(p->route, p->n_route, sizeof(*p->route), by_order);
+	qsort(p->route, p->n_route, sizeof(*p->route), wb__route_order);
 	ck_assert_int_eq(wb_plan_check(p, d->manifest, in.layout, &err), WB_EPLAN);
 	ck_assert_msg(strstr(err.msg, broken[_i]) != NULL, "%s", err.msg);
 	wb_plan_destroy(p);

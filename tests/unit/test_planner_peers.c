@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "planner/deploy/deploy.h"
+#include "planner/internal.h"
 #include "tests/common/fx_check.h"
 
 #include <check.h>
@@ -180,19 +181,6 @@ START_TEST(trainers_without_time_for_more_send_once)
 }
 END_TEST
 
-static int by_order(const void *a, const void *b)
-{
-	const struct wb_route *x = a, *y = b;
-
-	if (x->stage != y->stage)
-		return x->stage < y->stage ? -1 : 1;
-	if (x->dst != y->dst)
-		return x->dst < y->dst ? -1 : 1;
-	if (x->class_id != y->class_id)
-		return x->class_id < y->class_id ? -1 : 1;
-	return x->chunk_begin < y->chunk_begin ? -1 : x->chunk_begin > y->chunk_begin;
-}
-
 /* A domain that gets from a trainer what it should get from another domain. */
 START_TEST(a_plan_by_which_trainers_send_too_often_fails_the_check)
 {
@@ -208,7 +196,7 @@ START_TEST(a_plan_by_which_trainers_send_too_often_fails_the_check)
 	p->route[i].stage = WB_STAGE_RECEIVE;
 	p->route[i].src = p->route[i].src_rail =
 		(uint16_t)p->member[p->cls[p->route[i].class_id].holder_begin];
-	qsort(p->route, p->n_route, sizeof(*p->route), by_order);
+	qsort(p->route, p->n_route, sizeof(*p->route), wb__route_order);
 	ck_assert_int_eq(wb_plan_check(p, d->manifest, in.layout, &err), WB_EPLAN);
 	ck_assert_msg(strstr(err.msg, "trainers send this too often") != NULL, "%s", err.msg);
 	wb_plan_destroy(p);
