@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """As much of an API server as an operator needs that shares a key with its agents: WeightTransfers to list, watch and
-write the status of, one Lease, events.  It may be away, and objects change meanwhile.
+write the status of, Leases, events.  It may be away, and objects change meanwhile.
 
     api = Api(folder)
     api.put("rl/grpo", spec)      # a new object: another uid than any before
@@ -24,7 +24,7 @@ class Api:
         self.lock = threading.Condition()
         self.version, self.made, self.is_away = 1, 0, False
         self.objects, self.log = {}, []  # by namespace/name; (version, kind, object)
-        self.lease, self.events = None, []
+        self.leases, self.events = {}, []  # leases by name
         cert = make_certificate(folder, "api", "IP:127.0.0.1")
         self.server = Server(cert, self.handle)
         self.config = kubeconfig(os.path.join(folder, "kubeconfig"), f"https://127.0.0.1:{self.server.port}", cert[0],
@@ -90,7 +90,7 @@ class Api:
                 conn.cut()
                 return
         if rq.query.get("watch"):
-            self._watch(int(rq.query["resourceVersion"]), conn)
+            self._watch(rq, conn)
         elif "/leases" in rq.path:
             self._lease(rq, conn)
         elif rq.path.endswith("/events"):
@@ -106,35 +106,46 @@ class Api:
         else:
             conn.status(404, "NotFound")
 
-    def _watch(self, since, conn):
+    def _watch(self, rq, conn):
+        kind, since = "WeightTransfer" if rq.path.endswith(WTS) else "Lease", int(rq.query["resourceVersion"])
+        name = rq.query.get("fieldSelector", "").partition("metadata.name=")[2]
         end = time.monotonic() + 60
         conn.begin()
         while time.monotonic() < end:
             with self.lock:
-                if not self.is_away and not any(v > since for v, _, _ in self.log):
+                if not self.is_away and (not self.log or self.log[-1][0] <= since):
                     self.lock.wait(1)
                 if self.is_away:
                     break
                 news = [x for x in self.log if x[0] > since]
-            for version, kind, o in news:
-                conn.chunk(event(kind, o))
+            for version, what, o in news:
+                if o["kind"] == kind and name in ("", o["metadata"]["name"]):
+                    conn.chunk(event(what, o))
                 since = version
         conn.cut()
 
     def _lease(self, rq, conn):
         with self.lock:
-            if rq.method == "GET" and not self.lease:
-                conn.status(404, "NotFound")
+            if rq.path.endswith("/leases") and rq.method == "GET":
+                wanted = rq.query.get("fieldSelector", "").partition("metadata.name=")[2]
+                conn.listing([x for n, x in self.leases.items() if wanted in ("", n)], str(self.version))
                 return
-            if rq.method != "GET":
-                got = json.loads(rq.body)
-                if self.lease and got["metadata"].get("resourceVersion") != self.lease["metadata"]["resourceVersion"]:
+            got = json.loads(rq.body) if rq.method != "GET" else None
+            name = got["metadata"]["name"] if got else rq.path.split("/")[-1]
+            old = self.leases.get(name)
+            if got:
+                if old and got["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
                     conn.status(409, "Conflict")
                     return
                 self.version += 1
-                got["metadata"]["resourceVersion"] = str(self.version)
-                self.lease = got
-            lease = copy.deepcopy(self.lease)
+                got["metadata"].update(resourceVersion=str(self.version), uid=f"lease-{name}")
+                self.leases[name] = got
+                self._log("MODIFIED" if old else "ADDED", got)
+                old = got
+            if not old:
+                conn.status(404, "NotFound")
+                return
+            lease = copy.deepcopy(old)
         conn.reply(200, lease)
 
     def _patch(self, rq, conn):
