@@ -68,7 +68,7 @@ SETS = {  # values of the operator's chart, and kinds that they must bring
         ("networkPolicy.pagesFrom[0].namespaceSelector.matchLabels.team=ops",
          "networkPolicy.pagesFrom[1].ipBlock.cidr=10.0.0.0/8"), {"NetworkPolicy"}),
     "all that may be added": (
-        ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prom", "hostNetwork=true", "commonLabels.team=rl",
+        ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prom", "commonLabels.team=rl",
          "revisionHistoryLimit=3", "extraEnv[0].name=A,extraEnv[0].value=b", "extraVolumes[0].name=v,extraVolumes[0].emptyDir.sizeLimit=1Mi",
          "extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v", "probes.readiness.periodSeconds=7",
          "probes.liveness.tcpSocket.port=9402", "networkPolicy.jobs.namespaces={team}", "networkPolicy.jobs.egress=true",
@@ -76,6 +76,8 @@ SETS = {  # values of the operator's chart, and kinds that they must bring
          "weightbridge.extraVolumes[0].name=v,weightbridge.extraVolumes[0].emptyDir.sizeLimit=1Mi",
          "weightbridge.extraVolumeMounts[0].name=v,weightbridge.extraVolumeMounts[0].mountPath=/v",
          "weightbridge.extraEnv[0].name=A,weightbridge.probes.startup.periodSeconds=2"), {"ServiceMonitor", "NetworkPolicy"}),
+    "the host's network": (("hostNetwork=true", "networkPolicy.jobs.namespaces={team}",
+                            "networkPolicy.jobs.egress=false"), {"NetworkPolicy"}),
     "one namespace": (("watchNamespace=team", "replicas=1"), {"Role", "RoleBinding"}),
 }
 
