@@ -148,7 +148,8 @@ struct wb_client {
 	bool is_staged; /* no parameter changes before INSTALL */
 	bool is_copying; /* a thread is at it, without the lock */
 	bool is_given_up; /* END came before the copy was made */
-	struct wb_msg_app_begin next_begin; /* came before it was, too; transfer 0 = none did */
+	/* Came before it was, too, and its END has not; transfer 0 = none did. */
+	struct wb_msg_app_begin next_begin;
 	struct wb__client_install install;
 	bool was_torn; /* the update that runs repairs a torn worker */
 	bool is_torn_final; /* the agent gave up: raise at once */

@@ -219,9 +219,11 @@ void wb__client_on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 	bool early = c->phase == WB__INSTALL && m->transfer == c->transfer;
 	bool in_doubt = c->is_in_doubt;
 
+	/* The next update has ended without this worker.  It may have the number of the one that is
+	 * copied: a feed does, and a transfer that is taken up again. */
+	if (c->phase == WB__INSTALL && m->transfer >= c->next_begin.transfer)
+		c->next_begin.transfer = 0;
 	if (c->phase == WB__INSTALL && m->transfer > c->transfer) {
-		if (m->transfer >= c->next_begin.transfer)
-			c->next_begin.transfer = 0; /* it has ended without this worker */
 		c->is_torn_final |= m->result == WB_APP_END_TORN_FINAL;
 		return;
 	}

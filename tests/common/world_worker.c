@@ -418,9 +418,9 @@ static void on_end(struct world_worker *k, const struct wb_msg_app_end *m)
 	bool early = k->phase == WORLD_INSTALL && m->transfer == k->transfer;
 	bool in_doubt = k->past.begun;
 
+	if (k->phase == WORLD_INSTALL && m->transfer >= k->next_begin.transfer)
+		k->next_begin.transfer = 0;
 	if (k->phase == WORLD_INSTALL && m->transfer > k->transfer) {
-		if (m->transfer >= k->next_begin.transfer)
-			k->next_begin.transfer = 0;
 		k->is_torn_final |= m->result == WB_APP_END_TORN_FINAL;
 		return;
 	}

@@ -160,17 +160,23 @@ START_TEST(given_up_before_its_copy_is_torn_and_repaired)
 }
 END_TEST
 
-/* The next update too, and perhaps its end. */
-static int is_next_over; /* 2: and nobody will repair it */
+/* The next update too, and perhaps its end: of a newer transfer, or of the same number, as a feed
+ * is, and a transfer that is taken up again. */
+static const struct next {
+	uint64_t transfer;
+	int n_end; /* 2: and nobody will repair it */
+} nexts[] = {{2, 0}, {2, 1}, {2, 2}, {1, 0}, {1, 1}, {1, 2}};
+static const struct next *next;
 
 static void with_the_next_at_once(struct fx_agent *a)
 {
 	install_and_give_up(a);
-	fx_agent_begin(a, 2);
-	if (is_next_over) {
-		fx_agent_end(a, 2, WB_APP_END_TORN, "worker-y did not begin");
-		if (is_next_over == 2)
-			fx_agent_end(a, 2, WB_APP_END_TORN_FINAL, "nobody repaired it");
+	fx_agent_begin(a, next->transfer);
+	if (next->n_end) {
+		fx_agent_end(a, next->transfer, WB_APP_END_TORN, "worker-y did not begin");
+		if (next->n_end == 2)
+			fx_agent_end(
+				a, next->transfer, WB_APP_END_TORN_FINAL, "nobody repaired it");
 		pthread_barrier_wait(&turn);
 		pthread_barrier_wait(&turn);
 		fx_agent_begin(a, 3);
@@ -178,12 +184,13 @@ static void with_the_next_at_once(struct fx_agent *a)
 		pthread_barrier_wait(&turn);
 	}
 	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_BEGUN)->app_begun.code, 0);
-	fx_agent_end(a, is_next_over ? 3 : 2, WB_APP_END_COMMITTED, "");
+	fx_agent_end(a, next->n_end ? 3 : next->transfer, WB_APP_END_COMMITTED, "");
 	fx_agent_expect(a, WBP_APP_RESUMED);
 	fx_agent_wait_closed(a);
 }
 
-/* Its copy is long, and its engine goes on without it: the next update waits for the copy. */
+/* Its copy is long, and its engine goes on without it: the next update waits for the copy, and what
+ * has ended meanwhile does not begin. */
 START_TEST(the_next_update_waits_for_a_copy_that_was_given_up)
 {
 	struct wb_client_update u;
@@ -192,7 +199,7 @@ START_TEST(the_next_update_waits_for_a_copy_that_was_given_up)
 	struct wb_error err;
 	struct fx_script s;
 
-	is_next_over = _i;
+	next = &nexts[_i];
 	pthread_barrier_init(&turn, NULL, 2);
 	fx_script_start(&s, with_the_next_at_once);
 	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
@@ -202,13 +209,13 @@ START_TEST(the_next_update_waits_for_a_copy_that_was_given_up)
 	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_BEFORE);
 	ck_assert_int_eq(wb_client_update_begun(c, 0, NULL, &err), 0);
 	pthread_barrier_wait(&turn);
-	if (is_next_over) {
+	if (next->n_end) {
 		ck_assert_int_eq(wb_client_update_step(c, 0, &u, &err),
-			is_next_over == 2 ? WB_ETORN : -EAGAIN);
+			next->n_end == 2 ? WB_ETORN : -EAGAIN);
 		pthread_barrier_wait(&turn);
 	}
 	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_BEFORE);
-	ck_assert_uint_eq(u.transfer, is_next_over ? 3 : 2);
+	ck_assert_uint_eq(u.transfer, next->n_end ? 3 : next->transfer);
 	ck_assert_int_eq(wb_client_update_begun(c, 0, NULL, &err), 0);
 	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_AFTER);
 	ck_assert_int_eq(wb_client_update_resumed(c, 0, NULL, &err), 0);
@@ -462,7 +469,8 @@ int main(void)
 
 	tcase_set_timeout(t, 30);
 	tcase_add_test(t, given_up_before_its_copy_is_torn_and_repaired);
-	tcase_add_loop_test(t, the_next_update_waits_for_a_copy_that_was_given_up, 0, 3);
+	tcase_add_loop_test(t, the_next_update_waits_for_a_copy_that_was_given_up, 0,
+		(int)(sizeof(nexts) / sizeof(nexts[0])));
 	tcase_add_loop_test(t, only_what_is_whole_and_of_this_transfer_is_installed, 0,
 		(int)(sizeof(installs) / sizeof(installs[0])));
 	tcase_add_test(t, a_restarted_agent_is_not_told_of_an_install_that_it_did_not_ask_for);

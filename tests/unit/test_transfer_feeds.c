@@ -326,6 +326,39 @@ START_TEST(an_engine_without_an_address_in_common_is_not_fed)
 }
 END_TEST
 
+/* Staged: a worker was stopped as it was to install, until its engine was torn and a feed of the
+ * same number had come to nothing, too.  It finds BEGIN and END of that behind those of the
+ * transfer, and must not stand in it: nobody would say again that it is over. */
+START_TEST(who_was_stopped_does_not_begin_a_feed_that_is_over)
+{
+	struct world_opts o = world_small;
+	struct wb_err err = {0};
+	struct world_worker *k;
+
+	o.rollout_staged = true;
+	o.step_deadline_ns = WB_NS_PER_S;
+	o.transfer_deadline_ns = 2 * WB_NS_PER_S;
+	world_check_begin(&w, &o);
+	k = &w.worker[2];
+	world_check_commits(&w, 1);
+	world_send(&w, 2);
+	world_check_phase(&w, 2, WORLD_BEGUN);
+	k->stall_until_ns = world_now(&w) + 15 * WB_NS_PER_S;
+	ck_assert(world_run(&w, SOON));
+	ck_assert_str_eq(w.last_result, "PartlyTorn");
+	ck_assert_int_eq(wb_transfer_feed(w.agent[1].core, &w.epochs->id, 1, 0, &err), 0);
+	world_after(&w.agent[1]);
+	world_run_for(&w, 5 * WB_NS_PER_S);
+	ck_assert_str_eq(w.last_result, "Torn");
+	ck_assert_int_eq(k->phase, WORLD_BEGUN);
+	world_check_phase(&w, 2, WORLD_TORN);
+	world_run_for(&w, WB_NS_PER_S);
+	ck_assert_int_eq(k->phase, WORLD_TORN);
+	world_check_commits(&w, 3);
+	world_finish(&w);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("feeds");
@@ -338,6 +371,7 @@ int main(void)
 	tcase_add_loop_test(tc,
 		who_is_fed_gets_from_trainers_that_keep_it_what_its_source_does_not_give, 0, 12);
 	tcase_add_test(tc, a_feed_of_a_newer_version_is_not_taken_for_the_one_before);
+	tcase_add_test(tc, who_was_stopped_does_not_begin_a_feed_that_is_over);
 	tcase_add_test(tc, a_promise_for_a_transfer_is_none_for_the_feed_of_its_number);
 	tcase_add_test(tc, a_new_engine_whose_feed_came_to_nothing_is_fed_by_the_next);
 	tcase_add_loop_test(tc, a_new_engine_whose_feed_came_to_nothing_goes_on_as_one, 0, 2);
