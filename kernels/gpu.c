@@ -88,15 +88,36 @@ static unsigned row_dim(const struct wbk_op *o)
 	return LAST;
 }
 
+/* Can it be moved in wide accesses of memory, of the wire and of the checkpoint's words alike? */
+static bool is_turn(const struct wbk_op *o)
+{
+	uint64_t all = o->wire_off | o->mem_off | o->pos | (uint64_t)o->n[LAST] * o->wire_elem;
+
+	if (o->row_dim == LAST || o->cast != WBK_COPY || o->is_fill || o->repeat > 1 ||
+		(o->wire_elem != 2 && o->wire_elem != 4) || o->pos_stride[LAST] != o->wire_elem)
+		return false;
+	for (unsigned d = 0; d < WBK_DIMS; d++) {
+		all |= d == o->row_dim ? (uint64_t)o->n[d] * o->mem_elem
+				       : (uint64_t)o->mem_stride[d];
+		all |= d == LAST ? 0 : o->pos_stride[d];
+	}
+	return all % 16 == 0;
+}
+
 static void shape(struct wbk_op *o, uint64_t rows)
 {
 	uint32_t elem = o->is_fill ? o->mem_elem : o->wire_elem, cols = o->n[LAST];
 
 	o->row_dim = (uint8_t)row_dim(o);
-	o->is_direct = o->cast == WBK_COPY && !o->is_fill && o->mem_stride[LAST] == o->mem_elem;
-	if (o->is_direct) {
+	o->kernel = WBK_GPU_IMAGE;
+	if (o->cast == WBK_COPY && !o->is_fill && o->mem_stride[LAST] == o->mem_elem) {
+		o->kernel = WBK_GPU_ROWS;
 		o->tile_cols = at_most(cols, WBK__TILE_DIRECT / elem);
 		o->tile_rows = at_most(rows, WBK__TILE_DIRECT / (o->tile_cols * elem));
+	} else if (is_turn(o)) {
+		o->kernel = WBK_GPU_TURNS;
+		o->tile_cols = at_most(cols, WBK__TURNED_ROW / elem);
+		o->tile_rows = at_most(o->n[o->row_dim], WBK__TILE_ROWS);
 	} else if (o->row_dim != LAST) {
 		/* As many rows as the image has room for, so that what lies behind each other in
 		 * memory is long; whole accesses of them. */
@@ -108,7 +129,8 @@ static void shape(struct wbk_op *o, uint64_t rows)
 		o->tile_rows = at_most(rows, WBK__TILE_IMAGE / WBK__PITCH(o->tile_cols * elem));
 	}
 	o->tile_rows = at_most(o->tile_rows, WBK__TILE_ROWS);
-	assert(o->is_direct || o->tile_rows * WBK__PITCH(o->tile_cols * elem) <= WBK__TILE_IMAGE);
+	assert(o->kernel != WBK_GPU_IMAGE ||
+		o->tile_rows * WBK__PITCH(o->tile_cols * elem) <= WBK__TILE_IMAGE);
 }
 
 /* Tiles of an op; SIZE_MAX: its wire image is too large to be numbered. */
@@ -136,26 +158,25 @@ static uint64_t cut(struct wbk_op *o)
 int wbk_move_prepare(
 	struct wbk_op *op, uint32_t n, enum wbk_way way, uint32_t *first, uint32_t *bad)
 {
-	uint32_t *image = first + n + 1;
-	uint64_t tiles[2] = {0, 0}; /* of rows, of images */
+	uint64_t tiles[WBK_MOVES] = {0};
 
 	assert((op || !n) && first && bad);
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t more, *its;
 
 		*bad = i;
-		first[i] = (uint32_t)tiles[0];
-		image[i] = (uint32_t)tiles[1];
+		for (unsigned k = 0; k < WBK_MOVES; k++)
+			first[k * (n + 1) + i] = (uint32_t)tiles[k];
 		if (!is_sound(&op[i], way))
 			return -EINVAL;
 		more = cut(&op[i]);
-		its = &tiles[!op[i].is_direct];
+		its = &tiles[op[i].kernel];
 		if (more > TILES_MAX - *its)
 			return -E2BIG;
 		*its += more;
 	}
-	first[n] = (uint32_t)tiles[0];
-	image[n] = (uint32_t)tiles[1];
+	for (unsigned k = 0; k < WBK_MOVES; k++)
+		first[k * (n + 1) + n] = (uint32_t)tiles[k];
 	return 0;
 }
 
@@ -201,7 +222,8 @@ IMAGE(wbk__image_ids, WBK_GPU_IMAGES "/ids.fatbin");
 const struct wbk_gpu_kernel *wbk_gpu_kernel(enum wbk_gpu which)
 {
 	static const struct wbk_gpu_kernel kernels[WBK_GPU_COUNT] = {
-		{MOVE("wbk_gpu_rows"), WBK__BLOCKS, 1},
+		{MOVE("wbk_gpu_rows"), WBK__BLOCKS_ROWS, 1},
+		{MOVE("wbk_gpu_turns"), WBK__BLOCKS, 1},
 		{MOVE("wbk_gpu_image"), WBK__BLOCKS, 1},
 		{SCAN("wbk_gpu_diff2"), WBK__BLOCKS_DIFF2, WBK__THREADS / 32},
 		{SCAN("wbk_gpu_equal"), WBK__BLOCKS, 1},

@@ -6,7 +6,7 @@
  *
  * A kernel takes a table of any number of pieces of work, so that a round is one launch or two, and
  * cuts it into tiles that blocks of threads take in turns.  Kernels mean what the host's functions
- * wbk_host_X(const struct wbk_X_args *) do, byte for byte: wbk_gpu_rows and wbk_gpu_image together
+ * wbk_host_X(const struct wbk_X_args *) do, byte for byte: the first WBK_MOVES together
  * wbk_host_move, the others what is called as they are; all pointers in the arguments,
  * and the tables they point to, are then of the device (or mapped there) instead of the host.
  * move.cu, scan.cu and ids.cu are the bodies.  Nothing here calls a driver: whoever has one loads
@@ -23,6 +23,7 @@ extern "C" {
 /* ---- moving: pack, assemble, sum ------------------------------------------------------------ */
 
 #define WBK_DIMS 4u
+#define WBK_MOVES 3u /* kernels that move: the first of enum wbk_gpu */
 
 enum wbk_way {
 	WBK_WAY_PACK = 0, /* memory -> wire */
@@ -55,7 +56,7 @@ struct wbk_op {
 	uint32_t tile_rows, tile_cols; /* elements of a tile */
 	uint32_t col_tiles; /* tiles side by side in a row */
 	uint8_t row_dim; /* the rows of a tile are neighbours in this dimension; 3: in all */
-	uint8_t is_direct; /* rows are the same bytes in memory and on the wire */
+	uint8_t kernel; /* enum wbk_gpu: which one moves it */
 	uint8_t pad[2];
 };
 
@@ -76,13 +77,19 @@ struct wbk_op wbk_op_of_box(const struct wbk_box *box, uint32_t sum);
 /**
  * wbk_move_prepare - complete @n ops for one way, and number their tiles
  * Dimensions that follow each other without a gap become one, which changes no meaning.  An op is
- * done by one of two kernels; of the other it has no tiles.
- * @first:	n + 1 numbers for WBK_GPU_ROWS, then as many for WBK_GPU_IMAGE
+ * done by one of WBK_MOVES kernels; of the others it has no tiles.
+ * @first:	for each of these kernels n + 1 numbers: of each op's first tile, and of all tiles
  * 0; -EINVAL: an op whose element sizes do not fit its cast, or a fill that is not assembled (*bad
  * is its number); -E2BIG: more than 2^31 - 1 tiles, or sizes beyond 2^63 bytes.
  */
 int wbk_move_prepare(
 	struct wbk_op *op, uint32_t n, enum wbk_way way, uint32_t *first, uint32_t *bad);
+/** wbk_move_tiles - all tiles of one of the kernels, of what wbk_move_prepare() wrote for @n ops.
+ */
+static inline uint32_t wbk_move_tiles(const uint32_t *first, uint32_t n, unsigned which)
+{
+	return first[which * (n + 1) + n];
+}
 /** wbk_host_move - the reference: element by element, in order; blocks for as long as that takes.
  */
 void wbk_host_move(const struct wbk_move_args *a);
@@ -257,6 +264,7 @@ void wbk_host_check(const struct wbk_scan_args *a);
 
 enum wbk_gpu {
 	WBK_GPU_ROWS, /* struct wbk_move_args: the same bytes in memory and on the wire */
+	WBK_GPU_TURNS, /* struct wbk_move_args: transposes whose accesses are wide */
 	WBK_GPU_IMAGE, /* struct wbk_move_args: all else */
 	/* struct wbk_scan_args, over a table of the struct of that name: */
 	WBK_GPU_DIFF2,

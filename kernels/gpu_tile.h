@@ -27,12 +27,14 @@ static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
  * three on sm_80. */
 #define WBK__THREADS 256
 #define WBK__BLOCKS 4
+#define WBK__BLOCKS_ROWS 3
 #define WBK__BLOCKS_DIFF2 3
 
 #define WBK__TILE_ROWS 256u
 #define WBK__TILE_DIRECT (64u << 10) /* bytes of a direct tile */
 /* Blocks of the sum that its rows lie in: two of each row more than its bytes fill. */
 #define WBK__TILE_BLOCKS (2 * WBK__TILE_ROWS + WBK__TILE_DIRECT / 4096)
+#define WBK__TURNED_ROW 256u /* bytes of a row of a turned tile, which needs no image */
 #define WBK__TILE_IMAGE 18432u /* bytes of the image */
 #define WBK__BAND                                                                                  \
 	8u /* tiles behind each other in memory that are taken before those beside them            \

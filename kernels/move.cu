@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Pack, assemble and sum on a device: a launch for what is the same bytes in memory and on the
- * wire, and one for all else.
+ * wire, one for transposes, and one for all else.
  *
- * Blocks take tiles in turns.  Wire bytes are always moved as rows, by groups of lanes with the
- * widest accesses that both sides' alignment allows, and summed in the same pass.  wbk_gpu_rows
- * moves rows between wire and memory.  wbk_gpu_image (casts, strides, transposes) moves them
- * between the wire and an image of the tile's wire bytes in shared memory, which is filled from or
- * emptied into memory in the order in which memory's elements are neighbours.
+ * Blocks take tiles in turns, and sum in the pass that moves.  wbk_gpu_rows moves rows between wire
+ * and memory, by groups of lanes with the widest accesses that both sides' alignment allows.
+ * wbk_gpu_turns moves squares of a transpose, whose accesses are wide on both sides; a thread has
+ * one in registers.  wbk_gpu_image moves fours of a cast, where they lie so, and all else by an
+ * image of the tile's wire bytes in shared memory, which is filled from or emptied into memory in
+ * the order in which memory's elements are neighbours.
  *
  * What decides the speed is how many loads are under way: blocks of a multiprocessor times loads of
- * a lane.  So a kernel has as few registers as can be, which is why there are two, and why what a
+ * a lane.  So a kernel has as few registers as can be, which is why there are three, and why what a
  * block's threads have in common lies in shared memory; what is spilled is of a tile's beginning.
  */
 #include "kernels/move_body.h"
@@ -26,7 +27,7 @@ DEV void next_copy(struct tile *t)
 	__syncthreads();
 }
 
-WBK_KERNEL(wbk_gpu_rows, WBK__BLOCKS)(const struct wbk_move_args a)
+WBK_KERNEL(wbk_gpu_rows, WBK__BLOCKS_ROWS)(const struct wbk_move_args a)
 {
 	__shared__ struct tile t;
 	struct sums sum = {{{0, 0}}, 0};
@@ -107,252 +108,163 @@ DEV void scatter_each(const struct tile *t, uint4 *image)
 	}
 }
 
-/* Four elements in a row of memory and image, with a cast between: each side one access. */
-#define CAST_RUN 4u
+/* Words of a wide access. */
+DEV void load_line(uint32_t *w, const void *p)
+{
+	uint4 x = read_wide(p, 1);
 
+	w[0] = x.x;
+	w[1] = x.y;
+	w[2] = x.z;
+	w[3] = x.w;
+}
+
+DEV uint4 line_of(const uint32_t *w)
+{
+	uint4 x;
+
+	x.x = w[0];
+	x.y = w[1];
+	x.z = w[2];
+	x.w = w[3];
+	return x;
+}
+
+/*
+ * A flat tile with a cast, without an image: a thread takes what is one wide access on the wire,
+ * and in memory half of one, one, or two.
+ */
 struct four {
-	uint64_t x[2]; /* of 2 bytes: all in the first */
+	uint32_t w[4]; /* elements; of 2 bytes two a word, in the first two */
 };
 
 DEV struct four load_four(const uint8_t *p, unsigned elem)
 {
-	struct four r = {{load_bits(p, 8), 0}};
+	struct four r = {{0, 0, 0, 0}};
 
-	if (elem == 4)
-		r.x[1] = load_bits(p + 8, 8);
+	if (elem == 4) {
+		load_line(r.w, p);
+	} else {
+		uint64_t x = *(const uint64_t *)(const void *)p;
+
+		r.w[0] = (uint32_t)x;
+		r.w[1] = (uint32_t)(x >> 32);
+	}
 	return r;
 }
 
 DEV void store_four(uint8_t *p, unsigned elem, const struct four *v)
 {
-	store_bits(p, 8, v->x[0]);
 	if (elem == 4)
-		store_bits(p + 8, 8, v->x[1]);
+		write_wide(p, line_of(v->w), 1);
+	else
+		*(uint64_t *)(void *)p = v->w[0] | (uint64_t)v->w[1] << 32;
 }
 
-DEV struct four cast_four(const struct four *v, unsigned from, unsigned to, unsigned cast)
+DEV struct four cast_four(const uint32_t *v, unsigned from, unsigned to, unsigned cast)
 {
-	struct four r = {{0, 0}};
+	struct four r = {{0, 0, 0, 0}};
 
 	WBK_UNROLL
-	for (unsigned k = 0; k < CAST_RUN; k++) {
-		uint64_t x = from == 4 ? v->x[k / 2] >> 32 * (k % 2) & 0xffffffff
-				       : v->x[0] >> 16 * k & 0xffff;
+	for (unsigned k = 0; k < 4; k++) {
+		uint32_t x = from == 4 ? v[k] : v[k / 2] >> 16 * (k % 2) & 0xffff;
 
-		x = cast_one(cast, x);
+		x = (uint32_t)cast_one(cast, x);
 		if (to == 4)
-			r.x[k / 2] |= x << 32 * (k % 2);
+			r.w[k] = x;
 		else
-			r.x[0] |= x << 16 * k;
+			r.w[k / 2] |= x << 16 * (k % 2);
 	}
 	return r;
 }
 
-/* @n elements from one side to the other. */
-DEV void cast_run(const struct wbk_op *o, uint8_t *mem, uint8_t *wire, uint32_t n, int is_gather)
-{
-	const uint8_t *src = is_gather ? mem : wire;
-	uint8_t *dst = is_gather ? wire : mem;
-	unsigned from = is_gather ? o->mem_elem : o->wire_elem;
-	unsigned to = is_gather ? o->wire_elem : o->mem_elem;
-	unsigned cast = is_gather ? cast_back(o->cast) : o->cast;
-	struct four v;
-
-	if (n == CAST_RUN) {
-		v = load_four(src, from);
-		v = cast_four(&v, from, to, cast);
-		store_four(dst, to, &v);
-		return;
-	}
-	WBK_ROLLED
-	for (uint32_t k = 0; k < n; k++)
-		store_bits(dst + k * to, to, cast_one(cast, load_bits(src + k * from, from)));
-}
-
-DEV void cast_runs(const struct tile *t, uint4 *image, int is_gather)
-{
-	uint32_t across = (t->n_col - 1) / CAST_RUN + 1;
-
-	for (uint32_t i = threadIdx.x; i < t->n_row * across; i += blockDim.x) {
-		uint32_t row = i / across, col = i % across * CAST_RUN, left = t->n_col - col;
-
-		cast_run(t->o, memory_at(t, row, col), image_at(t, image, row, col),
-			left < CAST_RUN ? left : CAST_RUN, is_gather);
-	}
-}
-
-/*
- * Elements down the rows that are neighbours in memory, where they fill one wide access: a run. Two
- * lanes take neighbours in memory, a whole sector of it; the pairs of a warp take columns side by
- * side, which are neighbours in the image.  A spot is a pair's: rows of 2 * max elements, columns.
- */
-struct run {
-	uint8_t *mem; /* of the first element */
-	uint32_t row, col, n; /* n: elements; 0 = none */
+/* How an op casts; constants in each call but for the last, of casts that hardly any has. */
+struct casting {
+	unsigned wire_elem, mem_elem, cast;
 };
 
-DEV struct run run_at(const struct tile *t, const struct spot *p, unsigned max)
+/* What @mem is on the wire. */
+DEV void pack_wide(const struct casting *c, uint32_t *wire, const uint8_t *mem)
 {
-	struct run r = {NULL, (p->row * 2 + threadIdx.x % 2) * max, p->i, 0};
-
-	if (r.row < t->n_row) {
-		r.n = t->n_row - r.row < max ? t->n_row - r.row : max;
-		r.mem = row_at(t, NULL, MEMORY, r.row) + (int64_t)r.col * t->o->mem_stride[3];
-	}
-	return r;
-}
-
-DEV int is_whole(const struct run *r, unsigned max)
-{
-	return r->n == max && (uintptr_t)r->mem % WIDE == 0;
-}
-
-/* @elem is a constant in each call, so that x stays in registers.  @image: of the run's first. */
-DEV void gather_run(uint8_t *image, uint32_t pitch, const uint4 *v, const unsigned elem)
-{
-	uint32_t x[4] = {v->x, v->y, v->z, v->w};
-
 	WBK_UNROLL
-	for (unsigned k = 0; k < WIDE / elem; k++, image += pitch) {
-		if (elem == 2)
-			*(uint16_t *)(void *)image = (uint16_t)(x[k / 2] >> 16 * (k % 2));
-		else
-			*(uint32_t *)(void *)image = x[k % 4];
+	for (unsigned g = 0; g < 4 / c->wire_elem; g++) {
+		struct four x = load_four(mem + 4 * g * c->mem_elem, c->mem_elem);
+
+		x = cast_four(x.w, c->mem_elem, c->wire_elem, cast_back(c->cast));
+		WBK_UNROLL
+		for (unsigned k = 0; k < c->wire_elem; k++)
+			wire[g * c->wire_elem + k] = x.w[k];
 	}
 }
 
-DEV void scatter_run(const uint8_t *image, uint32_t pitch, uint8_t *mem, const unsigned elem)
+DEV void assemble_wide(const struct casting *c, const uint32_t *wire, uint8_t *mem)
 {
-	uint32_t x[4] = {0, 0, 0, 0};
-	uint4 v;
-
 	WBK_UNROLL
-	for (unsigned k = 0; k < WIDE / elem; k++, image += pitch) {
-		if (elem == 2)
-			x[k / 2] |= (uint32_t) * (const uint16_t *)(const void *)image
-				    << 16 * (k % 2);
-		else
-			x[k % 4] = *(const uint32_t *)(const void *)image;
-	}
-	v.x = x[0];
-	v.y = x[1];
-	v.z = x[2];
-	v.w = x[3];
-	*(uint4 *)(void *)mem = v;
-}
+	for (unsigned g = 0; g < 4 / c->wire_elem; g++) {
+		struct four x =
+			cast_four(wire + g * c->wire_elem, c->wire_elem, c->mem_elem, c->cast);
 
-/* A run that is not whole, or lies askew. */
-DEV void each_of_run(
-	const struct tile *t, uint4 *image, const struct run *r, const unsigned elem, int is_gather)
-{
-	WBK_ROLLED
-	for (uint32_t k = 0; k < r->n; k++) {
-		uint8_t *mem = r->mem + k * elem, *at = image_at(t, image, r->row + k, r->col);
-
-		if (is_gather)
-			store_bits(at, elem, load_bits(mem, elem));
-		else
-			store_bits(mem, elem, load_bits(at, elem));
+		store_four(mem + 4 * g * c->mem_elem, c->mem_elem, &x);
 	}
 }
 
-DEV void gather_runs(const struct tile *t, uint4 *image, const unsigned elem)
+DEV void move_casts(const struct tile *t, const struct wbk_move_args *a, const struct casting c,
+	struct acc *sum)
 {
-	const unsigned max = WIDE / elem;
-	uint32_t down = blockDim.x / 2 / t->n_col, right = blockDim.x / 2 % t->n_col;
-	struct spot p = {threadIdx.x / 2 / t->n_col, threadIdx.x / 2 % t->n_col};
+	uint32_t down = blockDim.x / t->across, right = blockDim.x % t->across;
+	struct spot p = {threadIdx.x / t->across, threadIdx.x % t->across};
+	int is_assemble = a->way == WBK_WAY_ASSEMBLE;
 
 	WBK_ROLLED
-	while (p.row * 2 * max < t->n_row) {
-		struct spot q = p;
-		uint4 x[AHEAD];
+	for (; p.row < t->n_row; next_spot(t->across, &p, down, right)) {
+		uint8_t *mem = memory_at(t, p.row, p.i * (WIDE / c.wire_elem));
+		uint32_t w[4] = {0, 0, 0, 0};
+		uint4 x;
 
-		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++) {
-			struct run r = run_at(t, &q, max);
-
-			if (is_whole(&r, max))
-				x[k] = *(const uint4 *)(const void *)r.mem;
-			next_spot(t->n_col, &q, down, right);
+		if (is_assemble) {
+			load_line(w, wide_at(t, NULL, WIRE, &p));
+			assemble_wide(&c, w, mem);
+		} else {
+			pack_wide(&c, w, mem);
 		}
-		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++) {
-			struct run r = run_at(t, &p, max);
-
-			if (is_whole(&r, max))
-				gather_run(image_at(t, image, r.row, r.col), t->pitch, &x[k], elem);
-			else
-				each_of_run(t, image, &r, elem, 1);
-			next_spot(t->n_col, &p, down, right);
-		}
+		x = line_of(w);
+		if (a->wire && !is_assemble)
+			write_wide(wide_at(t, NULL, WIRE, &p), x, 1);
+		if (a->sum)
+			add_flat(t, p.row, p.i, &x, sum);
 	}
 }
 
-DEV void scatter_runs(const struct tile *t, uint4 *image, const unsigned elem)
-{
-	const unsigned max = WIDE / elem;
-	uint32_t down = blockDim.x / 2 / t->n_col, right = blockDim.x / 2 % t->n_col;
-	struct spot p = {threadIdx.x / 2 / t->n_col, threadIdx.x / 2 % t->n_col};
-
-	WBK_ROLLED
-	while (p.row * 2 * max < t->n_row) {
-		struct run r = run_at(t, &p, max);
-
-		if (is_whole(&r, max))
-			scatter_run(image_at(t, image, r.row, r.col), t->pitch, r.mem, elem);
-		else
-			each_of_run(t, image, &r, elem, 0);
-		next_spot(t->n_col, &p, down, right);
-	}
-}
-
-/* What one thread takes at once. */
-enum kind { EACH, FOUR, RUN_2, RUN_4 };
-
-DEV enum kind kind_of(const struct tile *t)
+DEV int is_casts(const struct tile *t)
 {
 	const struct wbk_op *o = t->o;
+	unsigned wide = o->mem_elem < o->wire_elem ? WIDE / 2 : WIDE;
 
-	if (o->is_fill || o->repeat > 1 || o->mem_stride[o->row_dim] != o->mem_elem)
-		return EACH;
-	if (o->row_dim == 3)
-		return o->cast == WBK_COPY ? EACH : FOUR;
-	if (o->cast != WBK_COPY || !t->is_flat)
-		return EACH;
-	return o->mem_elem == 2 ? RUN_2 : o->mem_elem == 4 ? RUN_4 : EACH;
+	return t->is_flat && o->row_dim == 3 && o->cast != WBK_COPY && o->repeat <= 1 &&
+	       o->mem_stride[3] == o->mem_elem &&
+	       ((uintptr_t)row_at(t, NULL, MEMORY, 0) | (uintptr_t)o->mem_stride[0] |
+		       (uintptr_t)o->mem_stride[1] | (uintptr_t)o->mem_stride[2]) %
+			       wide ==
+		       0;
 }
 
-DEV void gather(const struct tile *t, uint4 *image)
+DEV void move_cast(const struct tile *t, const struct wbk_move_args *a, struct acc *sum)
 {
-	switch (kind_of(t)) {
-	case FOUR:
-		cast_runs(t, image, 1);
+	switch (t->o->cast) {
+	case WBK_BF16_TO_F32:
+		move_casts(t, a, (struct casting){2, 4, WBK_BF16_TO_F32}, sum);
 		return;
-	case RUN_2:
-		gather_runs(t, image, 2);
+	case WBK_F32_TO_BF16:
+		move_casts(t, a, (struct casting){4, 2, WBK_F32_TO_BF16}, sum);
 		return;
-	case RUN_4:
-		gather_runs(t, image, 4);
+	case WBK_F16_TO_F32:
+		move_casts(t, a, (struct casting){2, 4, WBK_F16_TO_F32}, sum);
+		return;
+	case WBK_F32_TO_F16:
+		move_casts(t, a, (struct casting){4, 2, WBK_F32_TO_F16}, sum);
 		return;
 	default:
-		gather_each(t, image);
-	}
-}
-
-DEV void scatter(const struct tile *t, uint4 *image)
-{
-	switch (kind_of(t)) {
-	case FOUR:
-		cast_runs(t, image, 0);
-		return;
-	case RUN_2:
-		scatter_runs(t, image, 2);
-		return;
-	case RUN_4:
-		scatter_runs(t, image, 4);
-		return;
-	default:
-		scatter_each(t, image);
+		move_casts(t, a, (struct casting){2, 2, t->o->cast}, sum);
 	}
 }
 
@@ -362,13 +274,15 @@ DEV void move_tile(
 {
 	const struct wbk_sum_keys *k = a->sum ? a->keys : NULL;
 
-	if (a->way == WBK_WAY_ASSEMBLE) {
+	if (is_casts(t)) {
+		move_cast(t, a, sum);
+	} else if (a->way == WBK_WAY_ASSEMBLE) {
 		if (!t->o->is_fill)
 			move_all(t, image, k, WIRE, IMAGE, sum);
 		__syncthreads();
-		scatter(t, image);
+		scatter_each(t, image);
 	} else {
-		gather(t, image);
+		gather_each(t, image);
 		__syncthreads();
 		move_all(t, image, k, IMAGE, a->wire ? WIRE : NOWHERE, sum);
 	}
@@ -385,6 +299,157 @@ WBK_KERNEL(wbk_gpu_image, WBK__BLOCKS)(const struct wbk_move_args a)
 	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
 		begin_tile(&t, &a, i, &sum);
 		move_tile(&t, image, &a, &sum.acc);
+	}
+	if (a.sum)
+		hand_in(&a, &sum);
+}
+
+/* ---- transposes --------------------------------------------------------------------------------
+ */
+
+/*
+ * A transposed tile by squares, without an image: what is 16 bytes of a line in memory, down the
+ * rows, times as many columns, is as many lines of 16 bytes on the wire.  A thread has a square in
+ * registers.  The lanes of a warp take 8 squares side by side on the wire, whole lines of it, and 4
+ * below each other, two sectors of a line in memory.
+ */
+#define SQUARES_ACROSS 4u
+#define SQUARES_DOWN (32u / SQUARES_ACROSS)
+
+struct square {
+	uint32_t w[WIDE / 2][WIDE / 4]; /* lines, words; of 4-byte elements half of the lines */
+};
+
+/* @elem is a constant in each call, so that squares stay in registers. */
+DEV struct square turned(const struct square *s, const unsigned elem)
+{
+	struct square r = *s;
+
+	WBK_UNROLL
+	for (unsigned i = 0; i < WIDE / 4; i++) {
+		WBK_UNROLL
+		for (unsigned j = 0; j < WIDE / 4; j++) {
+			if (elem == 4) {
+				r.w[j][i] = s->w[i][j];
+			} else {
+				uint32_t a = s->w[2 * i][j], b = s->w[2 * i + 1][j];
+
+				r.w[2 * j][i] = (a & 0xffff) | b << 16;
+				r.w[2 * j + 1][i] = a >> 16 | (b & 0xffff0000);
+			}
+		}
+	}
+	return r;
+}
+
+DEV void sum_line(const struct tile *t, const struct spot *p, const uint32_t *w, struct acc *sum)
+{
+	uint4 x = line_of(w);
+
+	add_flat(t, p->row, p->i, &x, sum);
+}
+
+/* The square whose first row on the wire is @p's, and whose columns are that wide access there. */
+DEV void square_to_wire(const struct tile *t, const struct wbk_move_args *a, struct spot p,
+	const unsigned elem, const uint8_t *mem, struct acc *sum)
+{
+	struct square s;
+
+	WBK_UNROLL
+	for (unsigned i = 0; i < WIDE / elem; i++, mem += t->o->mem_stride[3])
+		load_line(s.w[i], mem);
+	s = turned(&s, elem);
+	WBK_UNROLL
+	for (unsigned i = 0; i < WIDE / elem; i++, p.row++) {
+		if (a->wire)
+			write_wide(wide_at(t, NULL, WIRE, &p), line_of(s.w[i]), 1);
+		if (a->sum)
+			sum_line(t, &p, s.w[i], sum);
+	}
+}
+
+DEV void square_to_memory(const struct tile *t, const struct wbk_move_args *a, struct spot p,
+	const unsigned elem, uint8_t *mem, struct acc *sum)
+{
+	struct spot q = p;
+	struct square s;
+
+	WBK_UNROLL
+	for (unsigned i = 0; i < WIDE / elem; i++, q.row++)
+		load_line(s.w[i], wide_at(t, NULL, WIRE, &q));
+	WBK_UNROLL
+	for (unsigned i = 0; i < WIDE / elem && a->sum; i++, p.row++)
+		sum_line(t, &p, s.w[i], sum);
+	s = turned(&s, elem);
+	WBK_UNROLL
+	for (unsigned i = 0; i < WIDE / elem; i++, mem += t->o->mem_stride[3])
+		write_wide(mem, line_of(s.w[i]), 1);
+}
+
+DEV void move_squares(
+	const struct tile *t, const struct wbk_move_args *a, const unsigned elem, struct acc *sum)
+{
+	uint32_t side = WIDE / elem, across = (t->across - 1) / SQUARES_ACROSS + 1;
+	uint32_t down = (t->n_row / side - 1) / SQUARES_DOWN + 1, lane = threadIdx.x % 32;
+
+	WBK_ROLLED
+	for (uint32_t i = threadIdx.x / 32; i < across * down; i += blockDim.x / 32) {
+		struct spot p = {(i / across * SQUARES_DOWN + lane / SQUARES_ACROSS) * side,
+			i % across * SQUARES_ACROSS + lane % SQUARES_ACROSS};
+		uint8_t *mem;
+
+		if (p.row >= t->n_row || p.i >= t->across)
+			continue;
+		mem = memory_at(t, p.row, p.i * side);
+		if (a->way == WBK_WAY_ASSEMBLE)
+			square_to_memory(t, a, p, elem, mem, sum);
+		else
+			square_to_wire(t, a, p, elem, mem, sum);
+	}
+}
+
+/* A turned tile whose base, or wire, lies askew. */
+DEV void turn_each(const struct tile *t, const struct wbk_move_args *a, struct acc *sum)
+{
+	const unsigned elem = t->o->wire_elem;
+
+	WBK_ROLLED
+	for (uint32_t i = threadIdx.x; i < t->n_row * t->n_col; i += blockDim.x) {
+		uint32_t row, col;
+		uint8_t *mem, *wire;
+		uint64_t x;
+
+		element(t, i, &row, &col);
+		mem = memory_at(t, row, col);
+		wire = t->row[WIRE][row] + (size_t)col * elem;
+		x = load_bits(a->way == WBK_WAY_ASSEMBLE ? wire : mem, elem);
+		if (a->wire)
+			store_bits(a->way == WBK_WAY_ASSEMBLE ? mem : wire, elem, x);
+		if (a->sum)
+			sum_element(t, a->keys, row, col, x, sum);
+	}
+}
+
+DEV void turn(const struct tile *t, const struct wbk_move_args *a, struct acc *sum)
+{
+	if (!t->is_flat || (uintptr_t)row_at(t, NULL, MEMORY, 0) % WIDE)
+		turn_each(t, a, sum);
+	else if (t->o->wire_elem == 2)
+		move_squares(t, a, 2, sum);
+	else
+		move_squares(t, a, 4, sum);
+}
+
+WBK_KERNEL(wbk_gpu_turns, WBK__BLOCKS)(const struct wbk_move_args a)
+{
+	__shared__ struct tile t;
+	struct sums sum = {{{0, 0}}, 0};
+	uint32_t n_tile = a.first[a.n_op];
+
+	load_table(&t, &a);
+	for (uint32_t i = blockIdx.x; i < n_tile; i += gridDim.x) {
+		begin_tile(&t, &a, i, &sum);
+		turn(&t, &a, &sum.acc);
 	}
 	if (a.sum)
 		hand_in(&a, &sum);

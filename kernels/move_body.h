@@ -11,7 +11,7 @@
 #define WORDS_BLOCK 4096u /* bytes of the checkpoint that share a factor of the sum */
 #define WIDE ((uint32_t)sizeof(uint4)) /* bytes of the widest access */
 #define LONG 2048u /* bytes of a row from which on blocks of it are moved */
-#define AHEAD 2u /* wide loads of a lane under way at once */
+#define AHEAD 4u /* wide loads of a lane from memory or the wire that are under way at once */
 
 /* Where a row can be; the image is one of wbk_gpu_image's alone. */
 enum place { MEMORY, WIRE, SIDES, IMAGE = SIDES, NOWHERE };
@@ -161,7 +161,7 @@ DEV int fill_rows(struct tile *t, const struct wbk_move_args *a, const struct wb
 		t->pos[i] = w.pos;
 		t->image_off[i] = i * pitch + (wire ? shift_of(o, wire) : 0);
 		all |= (uintptr_t)wire;
-		if (o->is_direct)
+		if (o->kernel == WBK_GPU_ROWS)
 			all |= (uintptr_t)mem | (uintptr_t)o->repeat_stride;
 		if (a->sum)
 			all |= (uintptr_t)w.pos;
@@ -335,26 +335,33 @@ DEV void move_part(const struct tile *t, const struct wbk_sum_keys *k, struct pi
 	}
 }
 
-/* Elements that are no neighbours in the checkpoint: each byte by itself, from where it lies now.
- */
+/* Element @x at (@row, @col), each byte by itself: it may lie in two blocks. */
+DEV void sum_element(const struct tile *t, const struct wbk_sum_keys *k, uint32_t row, uint32_t col,
+	uint64_t x, struct acc *sum)
+{
+	uint64_t pos = t->pos[row] + col * t->o->pos_stride[3];
+
+	WBK_ROLLED
+	for (unsigned b = 0; b < t->o->wire_elem; b++) {
+		struct acc a = {{0, 0}};
+
+		add_bytes(t, &a, (uint32_t)((pos + b) % WORDS_BLOCK), (uint8_t)(x >> 8 * b), 1);
+		add_block(k, sum, &a, (pos + b) / WORDS_BLOCK);
+	}
+}
+
+/* Elements that are no neighbours in the checkpoint, from where they lie now. */
 DEV void sum_apart(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k,
 	enum place from, struct acc *sum)
 {
-	const struct wbk_op *o = t->o;
+	uint32_t elem = t->o->wire_elem;
 
 	WBK_ROLLED
 	for (uint32_t i = threadIdx.x; i < t->n_row * t->n_col; i += blockDim.x) {
 		uint32_t row = i / t->n_col, col = i % t->n_col;
-		const uint8_t *p = row_at(t, image, from, row) + (size_t)col * o->wire_elem;
-		uint64_t pos = t->pos[row] + col * o->pos_stride[3];
 
-		WBK_ROLLED
-		for (unsigned b = 0; b < o->wire_elem; b++) {
-			struct acc a = {{0, 0}};
-
-			add_bytes(t, &a, (uint32_t)((pos + b) % WORDS_BLOCK), p[b], 1);
-			add_block(k, sum, &a, (pos + b) / WORDS_BLOCK);
-		}
+		sum_element(t, k, row, col,
+			load_bits(row_at(t, image, from, row) + (size_t)col * elem, elem), sum);
 	}
 }
 
@@ -409,6 +416,35 @@ DEV uint4 *wide_at(const struct tile *t, uint4 *image, enum place at, const stru
 	return (uint4 *)(void *)row_at(t, image, at, p->row) + p->i;
 }
 
+/** read_wide, write_wide - of what is read or written once: caches need not keep it. */
+DEV uint4 read_wide(const void *p, int is_once)
+{
+#ifdef __CUDACC__
+	if (is_once)
+		return __ldcs((const uint4 *)p);
+#endif
+	(void)is_once;
+	return *(const uint4 *)p;
+}
+
+DEV void write_wide(void *p, uint4 x, int is_once)
+{
+#ifdef __CUDACC__
+	if (is_once) {
+		__stcs((uint4 *)p, x);
+		return;
+	}
+#endif
+	(void)is_once;
+	*(uint4 *)p = x;
+}
+
+/** ahead_of - loads under way at once: an image is near. */
+DEV unsigned ahead_of(const uint4 *image)
+{
+	return image ? 1 : AHEAD;
+}
+
 /** next_spot - the thread's next one: @down rows and @right accesses on, @across in a row. */
 DEV void next_spot(uint32_t across, struct spot *p, uint32_t down, uint32_t right)
 {
@@ -424,24 +460,25 @@ DEV void next_spot(uint32_t across, struct spot *p, uint32_t down, uint32_t righ
 DEV void move_flat(const struct tile *t, uint4 *image, int has_sum, enum place from, enum place to,
 	struct acc *sum)
 {
+	const unsigned ahead = ahead_of(image);
 	uint32_t down = blockDim.x / t->across, right = blockDim.x % t->across;
 	struct spot p = {threadIdx.x / t->across, threadIdx.x % t->across};
 
 	WBK_ROLLED
 	while (p.row < t->n_row) {
 		struct spot q = p;
-		uint4 x[AHEAD];
+		uint4 x[AHEAD] = {{0, 0, 0, 0}};
 
 		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++) {
+		for (unsigned k = 0; k < ahead; k++) {
 			if (q.row < t->n_row)
-				x[k] = *wide_at(t, image, from, &q);
+				x[k] = read_wide(wide_at(t, image, from, &q), !image);
 			next_spot(t->across, &q, down, right);
 		}
 		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++) {
+		for (unsigned k = 0; k < ahead; k++) {
 			if (p.row < t->n_row && to != NOWHERE)
-				*wide_at(t, image, to, &p) = x[k];
+				write_wide(wide_at(t, image, to, &p), x[k], !image);
 			if (p.row < t->n_row && has_sum)
 				add_flat(t, p.row, p.i, &x[k], sum);
 			next_spot(t->across, &p, down, right);
@@ -506,24 +543,24 @@ DEV void begin_tile(
  * factor.
  */
 DEV void move_block(const struct tile *t, const uint8_t *src, uint8_t *dst, uint32_t at,
-	uint32_t bytes, int has_sum, struct acc *a)
+	uint32_t bytes, int has_sum, const unsigned ahead, struct acc *a)
 {
 	uint32_t i = threadIdx.x % 32 * WIDE;
 
 	WBK_ROLLED
-	for (; i < bytes; i += AHEAD * 32 * WIDE) {
-		uint4 x[AHEAD];
+	for (; i < bytes; i += ahead * 32 * WIDE) {
+		uint4 x[AHEAD] = {{0, 0, 0, 0}};
 
 		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++)
+		for (unsigned k = 0; k < ahead; k++)
 			if (i + k * 32 * WIDE < bytes)
-				x[k] = *(const uint4 *)(const void *)(src + i + k * 32 * WIDE);
+				x[k] = read_wide(src + i + k * 32 * WIDE, ahead == AHEAD);
 		WBK_UNROLL
-		for (unsigned k = 0; k < AHEAD; k++) {
+		for (unsigned k = 0; k < ahead; k++) {
 			uint32_t off = i + k * 32 * WIDE;
 
 			if (off < bytes && dst)
-				*(uint4 *)(void *)(dst + off) = x[k];
+				write_wide(dst + off, x[k], ahead == AHEAD);
 			if (off < bytes && has_sum) {
 				add_words(&a->v[0], &x[k], t->table[0] + (at + off) / 4);
 				add_words(&a->v[1], &x[k], t->table[1] + (at + off) / 4);
@@ -553,7 +590,7 @@ DEV void move_blocks(const struct tile *t, uint4 *image, int has_sum, enum place
 			continue;
 		move_block(t, row_at(t, image, from, row) + begin,
 			to == NOWHERE ? NULL : row_at(t, image, to, row) + begin,
-			(at + begin) % WORDS_BLOCK, end - begin, has_sum, &a);
+			(at + begin) % WORDS_BLOCK, end - begin, has_sum, ahead_of(image), &a);
 		if (has_sum) {
 			sum->v[0] += a.v[0] * t->factor[i][0];
 			sum->v[1] += a.v[1] * t->factor[i][1];

@@ -108,10 +108,18 @@ DEV void diff2_column(const struct wbk_scan_args *a, uint32_t item, const struct
 
 struct span {
 	uint32_t w[SPAN]; /* elements of 2 bytes: two a word */
-	uint32_t left[2]; /* the elements before, where no lane has them */
+	uint32_t left[2]; /* the two elements before, where no lane has them, likewise */
 	uint64_t cls; /* a byte each */
-	uint16_t left_cls[2];
+	uint32_t left_cls; /* two bytes */
 };
+
+/* No elements: of no digits. */
+DEV struct span span_none(void)
+{
+	struct span x = {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, UINT64_MAX, 0x101};
+
+	return x;
+}
 
 DEV int is_spanned(const struct wbk_diff2 *s)
 {
@@ -128,7 +136,7 @@ DEV struct span load_span(const struct wbk_diff2 *s, const unsigned elem, uint64
 	const uint8_t *p =
 		(const uint8_t *)s->f.data + ((int64_t)r * s->f.row_stride + (int64_t)c) * elem;
 	const uint8_t *cls = s->f.cls ? s->f.cls + r * s->f.cols + c : NULL;
-	struct span x = {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, 0, {0, 0}};
+	struct span x = {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, 0, 0};
 
 	WBK_UNROLL
 	for (unsigned k = 0; k < SPAN * elem / 16; k++) {
@@ -142,10 +150,11 @@ DEV struct span load_span(const struct wbk_diff2 *s, const unsigned elem, uint64
 	if (cls)
 		x.cls = *(const uint64_t *)(const void *)cls;
 	if (threadIdx.x % 32 == 0 && c) {
-		x.left[0] = elem_at(p - 2 * elem, 0, elem);
-		x.left[1] = elem_at(p - elem, 0, elem);
-		x.left_cls[0] = cls ? cls[-2] : 0;
-		x.left_cls[1] = cls ? cls[-1] : 0;
+		WBK_UNROLL
+		for (unsigned k = 0; k < elem / 2; k++)
+			x.left[k] = ((const uint32_t *)(const void *)p)[(int)k - (int)(elem / 2)];
+		if (cls)
+			x.left_cls = *(const uint16_t *)(const void *)(cls - 2);
 	}
 	return x;
 }
@@ -161,6 +170,12 @@ DEV int32_t digit_of(uint32_t raw, const unsigned elem, unsigned cls, unsigned k
 	if (!is_code)
 		*bad |= 1u << k;
 	return is_code ? (int32_t)(t | (x >> 1 & 0x4000)) : 0;
+}
+
+/* The element two before the first, or one. */
+DEV uint32_t left_of(const struct span *x, unsigned k, const unsigned elem)
+{
+	return elem == 4 ? x->left[k] : x->left[0] >> 16 * k & 0xffff;
 }
 
 struct differences {
@@ -184,8 +199,8 @@ DEV struct differences along_span(const struct span *x, const unsigned elem, uin
 	last = (int32_t)__shfl_sync(
 		WBK_FULL, (uint32_t)(v[SPAN - 2] | v[SPAN - 1] << 16), (threadIdx.x + 31) % 32);
 	if (threadIdx.x % 32 == 0)
-		last = digit_of(x->left[0], elem, x->left_cls[0], 0, &ignored) |
-		       digit_of(x->left[1], elem, x->left_cls[1], 0, &ignored) << 16;
+		last = digit_of(left_of(x, 0, elem), elem, x->left_cls & 0xff, 0, &ignored) |
+		       digit_of(left_of(x, 1, elem), elem, x->left_cls >> 8, 0, &ignored) << 16;
 	WBK_UNROLL
 	for (unsigned k = 0; k < SPAN; k++) {
 		int32_t one = k >= 1 ? v[k - 1] : last >> 16;
@@ -212,6 +227,36 @@ DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
 	range_hand_in(&a->out[item].a, range);
 }
 
+/* The differences of row @r by arithmetic, from it and the two before.  True: none is a code that
+ * should be one.  All lanes of the warp call it. */
+DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
+	uint64_t r, uint64_t c, const unsigned elem)
+{
+	struct differences h = {{0, 0, 0, 0, 0, 0, 0, 0}};
+	uint32_t bad = 0, any = 0;
+	int is_in = c < s->f.cols;
+
+	WBK_ROLLED
+	for (unsigned back = 0; back < 3 && back <= r; back++) {
+		struct span x = is_in ? load_span(s, elem, r - back, c) : span_none();
+		uint32_t its = 0;
+		struct differences d = along_span(&x, elem, &its);
+
+		bad |= back ? 0 : its;
+		WBK_UNROLL
+		for (unsigned k = 0; k < SPAN; k++)
+			h.h[k] += back == 1 ? -2 * d.h[k] : d.h[k];
+	}
+	WBK_UNROLL
+	for (unsigned k = 0; k < SPAN; k++) {
+		h.h[k] = is_in ? h.h[k] : 0; /* what is right of the last column has a left */
+		any |= (uint32_t)h.h[k];
+	}
+	if (__ballot_sync(WBK_FULL, (any | bad) != 0))
+		put_span(a, item, r * s->f.cols + c, &h, bad);
+	return __ballot_sync(WBK_FULL, bad != 0) == 0;
+}
+
 /*
  * Most rows need no arithmetic.  A pass of column digits writes the same into every row, one of row
  * digits the same into a whole row.  So the differences of row r are 0
@@ -220,32 +265,31 @@ DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
  *	difference of the three is 0 (B).  A row's differences are 0 then but for columns 0 and 1,
  *	where they are the digit and its negative.  In other columns they are 0 whatever the three
  *	digits are, but a neighbour for which A holds has to see that nothing changes on its left.
- * What is told so has to hold in all lanes of the warp, since a lane sees its neighbour's columns.
+ * What is told so has to hold in all lanes of the warp, since a lane sees its neighbour's columns,
+ * and A says nothing of whether elements are codes: the row before the first has to be known for
+ * that.  Rows are read and looked at some at a time, so that as many loads are under way; only
+ * where something is otherwise are differences made, of all of these rows.
  */
-struct seen {
-	struct span x;
-	int is_same; /* as the row before, which had no element that is no code */
-	int is_one; /* one digit, and here it is: */
-	int32_t digit;
+#define GROUP_BYTES 64u /* of a lane: rows that are read at once times bytes of a span */
+#define GROUP(elem) (GROUP_BYTES / SPAN / (elem))
+
+/* The last rows before a group. */
+struct past {
+	struct span x; /* the last one */
+	int is_same; /* as the one before it */
+	int is_one[2]; /* the last one and the one before: one digit, and here it is: */
+	int32_t digit[2];
 };
-
-DEV struct seen nothing_seen(void)
-{
-	/* All 0: what is before the first row. */
-	struct seen r = {{{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, UINT64_MAX, {1, 1}}, 0, 1, 0};
-
-	return r;
-}
 
 DEV int is_same_span(const struct span *a, const struct span *b, const unsigned elem)
 {
-	uint32_t odd = (a->left[0] ^ b->left[0]) | (a->left[1] ^ b->left[1]);
+	uint32_t odd = (a->left[0] ^ b->left[0]) | (a->left_cls ^ b->left_cls);
 
+	if (elem == 4)
+		odd |= a->left[1] ^ b->left[1];
 	WBK_UNROLL
 	for (unsigned k = 0; k < SPAN * elem / 4; k++)
 		odd |= a->w[k] ^ b->w[k];
-	odd |= (uint32_t)(a->left_cls[0] ^ b->left_cls[0]) |
-	       (uint32_t)(a->left_cls[1] ^ b->left_cls[1]);
 	return odd == 0 && a->cls == b->cls;
 }
 
@@ -265,30 +309,62 @@ DEV int one_digit(const struct span *x, const unsigned elem, uint64_t c, int32_t
 		last = 0;
 	left = (uint32_t)__shfl_sync(WBK_FULL, last, (threadIdx.x + 31) % 32);
 	if (threadIdx.x % 32 == 0)
-		left = x->left[0] != x->left[1] ? 0
-		       : elem == 4              ? x->left[1]
-						: x->left[1] * 0x10001u;
+		left = elem == 4 && x->left[0] != x->left[1] ? 0 : x->left[elem / 4];
 	*digit = digit_of(elem == 4 ? first : first & 0xffff, elem, 0, 0, &bad);
-	return !odd && !bad && (c == 0 || left == first) && x->cls == 0 &&
-	       !(x->left_cls[0] | x->left_cls[1]);
+	return !odd && !bad && (c == 0 || left == first) && x->cls == 0 && !x->left_cls;
 }
 
-/* The differences of row @at by arithmetic, from it and the two before.  True: none is a code that
- * should be one.  All lanes of the warp call it. */
-DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, uint64_t at, const struct span *x,
-	const struct span *x1, const struct span *x2, const unsigned elem, int is_in)
+/* One row more.  True: its differences are 0, if the rows before it hold codes.  All lanes call it.
+ */
+DEV int look(struct past *p, const struct span *x, const unsigned elem, uint64_t c, int is_in)
 {
-	uint32_t bad = 0, any = 0, ignored = 0;
-	struct differences h = along_span(x, elem, &bad), h1 = along_span(x1, elem, &ignored);
-	struct differences h2 = along_span(x2, elem, &ignored);
+	int32_t digit;
+	int is_same = is_same_span(x, &p->x, elem);
+	int is_one = one_digit(x, elem, c, &digit) || !is_in;
+	int is_zero =
+		(is_same && p->is_same) || (is_one && p->is_one[0] && p->is_one[1] &&
+						   digit - 2 * p->digit[0] + p->digit[1] == 0);
+
+	p->x = *x;
+	p->is_same = is_same;
+	p->is_one[1] = p->is_one[0];
+	p->is_one[0] = is_one;
+	p->digit[1] = p->digit[0];
+	p->digit[0] = digit;
+	return is_zero;
+}
+
+/* Whether (A) holds for all rows of a group; then it is past.  All lanes of the warp call it. */
+DEV int are_same(struct past *p, const struct span *x, const unsigned elem)
+{
+	int is_same = p->is_same && is_same_span(&x[0], &p->x, elem);
 
 	WBK_UNROLL
-	for (unsigned k = 0; k < SPAN; k++) {
-		h.h[k] = is_in ? h.h[k] - 2 * h1.h[k] + h2.h[k] : 0;
-		any |= (uint32_t)h.h[k];
+	for (unsigned k = 1; k < GROUP(elem); k++)
+		is_same &= is_same_span(&x[k], &x[k - 1], elem);
+	if (__ballot_sync(WBK_FULL, !is_same))
+		return 0;
+	p->is_one[1] = p->is_one[0]; /* the same row, so is what it holds */
+	p->digit[1] = p->digit[0];
+	return 1;
+}
+
+/* What is before the first row of a tile.  True: its last row holds codes. */
+DEV int begin_spans(
+	struct past *p, const struct wbk_diff2 *s, uint64_t row, uint64_t c, const unsigned elem)
+{
+	struct past none = {span_none(), 0, {1, 1}, {0, 0}};
+	uint32_t bad = 0;
+
+	*p = none;
+	WBK_ROLLED
+	for (unsigned back = row < 2 ? (unsigned)row : 2; back; back--) {
+		struct span x = c < s->f.cols ? load_span(s, elem, row - back, c) : span_none();
+
+		(void)look(p, &x, elem, c, c < s->f.cols);
 	}
-	if (__ballot_sync(WBK_FULL, (any | bad) != 0))
-		put_span(a, item, at, &h, bad);
+	if (row)
+		(void)along_span(&p->x, elem, &bad);
 	return __ballot_sync(WBK_FULL, bad != 0) == 0;
 }
 
@@ -296,35 +372,33 @@ DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, uint64_t at, co
 DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
 	const struct wbk_tile *t, const unsigned elem)
 {
-	uint64_t c = t->col + threadIdx.x % 32 * SPAN, r;
-	int is_in = c < s->f.cols, is_sound = 0;
-	struct seen r0, r1 = nothing_seen(), r2 = r1;
+	uint64_t c = t->col + threadIdx.x % 32 * SPAN;
+	int is_in = c < s->f.cols, is_sound;
+	struct past p;
 
-	/* Two rows before are looked at as well, without their own differences. */
-	for (r = t->row < 2 ? 0 : t->row - 2; r < t->row_end; r++) {
-		int is_zero;
+	is_sound = begin_spans(&p, s, t->row, c, elem);
+	WBK_ROLLED
+	for (uint64_t r = t->row; r < t->row_end; r += GROUP(elem)) {
+		struct span x[GROUP(2)]; /* of GROUP(elem) */
+		int is_zero = is_sound;
 
-		r0 = nothing_seen();
-		if (is_in)
-			r0.x = load_span(s, elem, r, c);
-		r0.is_same = is_sound && is_same_span(&r0.x, &r1.x, elem);
-		r0.is_one = one_digit(&r0.x, elem, c, &r0.digit) || !is_in;
-		is_zero = (r0.is_same && r1.is_same) ||
-			  (r0.is_one && r1.is_one && r2.is_one &&
-				  r0.digit - 2 * r1.digit + r2.digit == 0);
-		if (r < t->row) {
-			uint32_t bad = 0;
+		WBK_UNROLL
+		for (unsigned k = 0; k < GROUP(elem);
+			k++) { /* what is below the last row is as it is */
+			uint64_t at = r + k < t->row_end ? r + k : t->row_end - 1;
 
-			(void)along_span(&r0.x, elem, &bad);
-			is_sound = __ballot_sync(WBK_FULL, bad != 0) == 0;
-		} else if (__ballot_sync(WBK_FULL, !is_zero)) {
-			is_sound = row_by_row(
-				a, item, r * s->f.cols + c, &r0.x, &r1.x, &r2.x, elem, is_in);
-		} else {
-			is_sound = 1;
+			x[k] = is_in ? load_span(s, elem, at, c) : span_none();
 		}
-		r2 = r1;
-		r1 = r0;
+		if (is_sound && are_same(&p, x, elem))
+			continue;
+		WBK_UNROLL
+		for (unsigned k = 0; k < GROUP(elem); k++)
+			is_zero &= look(&p, &x[k], elem, c, is_in) | (r + k >= t->row_end);
+		if (!__ballot_sync(WBK_FULL, !is_zero))
+			continue;
+		WBK_ROLLED
+		for (unsigned k = 0; k < GROUP(elem) && r + k < t->row_end; k++)
+			is_sound = row_by_row(a, item, s, r + k, c, elem);
 	}
 }
 

@@ -54,7 +54,8 @@ static int run_moves(struct wb__moves *m)
 		.wire = is_sum ? NULL : (void *)(uintptr_t)m->wire,
 		.n_op = m->n,
 		.way = m->way};
-	int rc = send(d, offsetof(struct wb__desk, first), 2 * (m->n + 1) * sizeof(*k->first));
+	int rc = send(
+		d, offsetof(struct wb__desk, first), WBK_MOVES * (m->n + 1) * sizeof(*k->first));
 
 	if (!rc)
 		rc = send(d, offsetof(struct wb__desk, base), m->n * sizeof(*k->base));
@@ -69,12 +70,12 @@ static int run_moves(struct wb__moves *m)
 		if (!rc)
 			rc = send(d, offsetof(struct wb__desk, out), m->n * sizeof(*k->out.sum));
 	}
-	if (!rc && k->first[m->n])
-		rc = launch(d, WBK_GPU_ROWS, &a, k->first[m->n]);
-	a.first += m->n + 1;
-	if (!rc && k->first[2 * m->n + 1])
-		rc = launch(d, WBK_GPU_IMAGE, &a, k->first[2 * m->n + 1]);
-	rc = end(d, rc, "wbk_gpu_rows or wbk_gpu_image");
+	for (unsigned i = 0; i < WBK_MOVES && !rc; i++, a.first += m->n + 1) {
+		uint32_t tiles = wbk_move_tiles(k->first, m->n, i);
+
+		rc = tiles ? launch(d, (enum wbk_gpu)i, &a, tiles) : 0;
+	}
+	rc = end(d, rc, "wbk_gpu_rows, wbk_gpu_turns or wbk_gpu_image");
 	if (!rc && is_sum)
 		rc = wb__dev_out(d, k->out.sum, d->dev + offsetof(struct wb__desk, out),
 			m->n * sizeof(*k->out.sum));
@@ -92,7 +93,7 @@ int wb__moves_flush(struct wb__moves *m)
 	if (rc)
 		return wb__dev_says(d, rc, "a table of moves that cannot be");
 	m->n = n; /* run_moves() reads it */
-	rc = n && (d->desk->first[n] || d->desk->first[2 * n + 1]) ? run_moves(m) : 0;
+	rc = n ? run_moves(m) : 0;
 	for (uint32_t i = 0; i < n && !rc && m->way == WBK_WAY_SUM; i++) {
 		struct wb__param *a = &d->p->param[d->owner[i]];
 

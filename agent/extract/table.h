@@ -30,7 +30,7 @@ struct wb__store {
 /* What a launch reads and writes, here (pinned) and on the device alike. */
 struct wb__desk {
 	struct wbk_sum_keys keys;
-	uint32_t first[2 * (WB__TABLE_ITEMS + 1)]; /* of moves: for each kernel */
+	uint32_t first[WBK_MOVES * (WB__TABLE_ITEMS + 1)]; /* of moves: for each kernel */
 	void *base[WB__TABLE_ITEMS]; /* of each op */
 	uint8_t item[WB__TABLE_ITEMS * sizeof(struct wbk_op)];
 	uint64_t n_hit;

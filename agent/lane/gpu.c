@@ -15,7 +15,6 @@
 #include <time.h>
 
 #define WINDOW ((uint64_t)16 << 20) /* slots are pinned in pieces of this size */
-#define KERNELS 2u
 #define STAGE_ALIGN ((uint64_t)256) /* a job's bytes are aligned in its buffer as on the wire */
 #define DIRECT_BYTES ((uint64_t)256 << 10) /* up to that a kernel reaches the slot itself */
 #define DIRECT_TILES 4u /* up to that a kernel adds to a sum that lies in the host's memory */
@@ -26,7 +25,6 @@
 #define SLICE_MAX_NS (10 * WB_NS_PER_MS) /* between two looks at a job that takes long */
 #define POLL_BYTES ((uint64_t)1 << 20) /* what a bus moves in about that time */
 
-static const enum wbk_gpu kernels[KERNELS] = {WBK_GPU_ROWS, WBK_GPU_IMAGE};
 enum { IN, WORK, OUT, STREAMS };
 
 /*
@@ -37,10 +35,10 @@ enum { IN, WORK, OUT, STREAMS };
 struct tables {
 	struct wbk_sum sum; /* written by the kernel */
 	uint64_t part[WB_LANE_GPU_BOXES + (WB_LANE_GPU_BOXES * sizeof(struct wbk_op) +
-						  KERNELS * (WB_LANE_GPU_BOXES + 1) * 4) /
+						  WBK_MOVES * (WB_LANE_GPU_BOXES + 1) * 4 + 7) /
 						  8];
 };
-_Static_assert(sizeof(struct wbk_op) % 8 == 0 && KERNELS % 2 == 0, "no gaps");
+_Static_assert(sizeof(struct wbk_op) % 8 == 0, "no gaps");
 
 /* Where they are, from the beginning. */
 struct layout {
@@ -73,7 +71,7 @@ struct route {
 
 struct wb_lane_gpu {
 	struct wb_gpu *gpu;
-	void *module, *fn[KERNELS], *stream[STREAMS];
+	void *module, *fn[WBK_MOVES], *stream[STREAMS];
 	void *step; /* event: from one stream of a job to the next */
 	struct place place[WB_LANE_GPU_JOBS];
 	uint32_t first, n; /* places under way: n from first on */
@@ -97,7 +95,7 @@ static const uint32_t no_code[4] = {0xBA55ED50u, 0x00100001u, 0, 0};
 
 static int load(struct wb_lane_gpu *l, struct wb_err *err)
 {
-	const void *image = wbk_gpu_kernel(WBK_GPU_ROWS)->image; /* of both */
+	const void *image = wbk_gpu_kernel(WBK_GPU_ROWS)->image; /* of all that move */
 	const struct wbcu *cu = l->gpu->cu;
 	int rc = cu->module_load(&l->module, image ? image : no_code);
 
@@ -105,8 +103,8 @@ static int load(struct wb_lane_gpu *l, struct wb_err *err)
 		return wb_err_set(err, -ENOTSUP,
 			"this build has no code for GPUs: it was built without a CUDA compiler");
 	rc = wb_gpu_rc(l->gpu, rc, "cuModuleLoadData", err);
-	for (unsigned i = 0; i < KERNELS && !rc; i++) {
-		const char *name = wbk_gpu_kernel(kernels[i])->name;
+	for (unsigned i = 0; i < WBK_MOVES && !rc; i++) {
+		const char *name = wbk_gpu_kernel((enum wbk_gpu)i)->name;
 
 		rc = wb_gpu_rc(l->gpu, cu->module_function(&l->fn[i], l->module, name), name, err);
 	}
@@ -262,7 +260,7 @@ static struct layout layout_of(uint32_t n)
 
 	at.op = at.base + n * (uint32_t)sizeof(uint64_t);
 	at.first = at.op + n * (uint32_t)sizeof(struct wbk_op);
-	at.bytes = at.first + KERNELS * (n + 1) * (uint32_t)sizeof(uint32_t);
+	at.bytes = at.first + WBK_MOVES * (n + 1) * (uint32_t)sizeof(uint32_t);
 	return at;
 }
 
@@ -276,12 +274,13 @@ static void *there(const struct place *p, uint32_t at)
 	return (void *)(uintptr_t)(p->dev + at);
 }
 
-/* Tiles of both kernels, or -EINVAL. */
+/* Tiles of all kernels, or -EINVAL. */
 static int64_t fill_tables(struct place *p, const struct route *r)
 {
 	struct wbk_op *op = here(p, r->at.op);
 	void **base = here(p, r->at.base);
 	uint32_t *first = here(p, r->at.first), n = p->job.n_box, bad;
+	int64_t tiles = 0;
 	int rc;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -291,7 +290,9 @@ static int64_t fill_tables(struct place *p, const struct route *r)
 	}
 	p->host->sum = (struct wbk_sum){{0, 0}};
 	rc = wbk_move_prepare(op, n, r->way, first, &bad);
-	return rc ? rc : (int64_t)first[n] + first[2 * n + 1];
+	for (unsigned i = 0; i < WBK_MOVES && !rc; i++)
+		tiles += wbk_move_tiles(first, n, i);
+	return rc ? rc : tiles;
 }
 
 /* A buffer of the device, which may be short of memory for a while. */
@@ -461,7 +462,7 @@ static int queue_in(struct wb_lane_gpu *l, struct place *p, const struct route *
 	return rc ? rc : send_keys(l, p);
 }
 
-/* The table by both kernels, as far as they have tiles of it. */
+/* The table by each kernel, as far as they have tiles of it. */
 static int launch(struct wb_lane_gpu *l, const struct place *p, const struct route *r)
 {
 	uint32_t n = p->job.n_box, *first = here(p, r->at.first);
@@ -478,16 +479,16 @@ static int launch(struct wb_lane_gpu *l, const struct place *p, const struct rou
 		a.keys = (void *)(uintptr_t)l->dev_keys;
 		a.sum = r->sums_here ? &p->host->sum : there(p, 0);
 	}
-	for (unsigned i = 0; i < KERNELS && !rc; i++) {
-		uint32_t skip = i * (n + 1);
-		uint32_t grid = wbk_gpu_grid(kernels[i], first[skip + n], (uint32_t)l->gpu->n_sm);
+	for (unsigned i = 0; i < WBK_MOVES && !rc; i++) {
+		uint32_t grid = wbk_gpu_grid(
+			(enum wbk_gpu)i, wbk_move_tiles(first, n, i), (uint32_t)l->gpu->n_sm);
 		void *args[] = {&a};
 
-		a.first = there(p, r->at.first + skip * (uint32_t)sizeof(*first));
+		a.first = there(p, r->at.first + i * (n + 1) * (uint32_t)sizeof(*first));
 		if (grid)
 			rc = l->gpu->cu->launch(l->fn[i], grid, 1, 1,
-				wbk_gpu_kernel(kernels[i])->threads, 1, 1, 0, l->stream[WORK], args,
-				NULL);
+				wbk_gpu_kernel((enum wbk_gpu)i)->threads, 1, 1, 0, l->stream[WORK],
+				args, NULL);
 	}
 	return rc;
 }

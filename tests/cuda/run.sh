@@ -11,7 +11,7 @@ out=$(cd "$1" && pwd) here=$(cd "$(dirname "$0")" && pwd)
 shift
 only=$*
 kernels=$out/tests/test_kernels_gpu
-export WB_GPU=device CK_VERBOSITY=${CK_VERBOSITY:-minimal} CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
+export WB_GPU=device CK_VERBOSITY=${CK_VERBOSITY:-normal} CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIMEOUT:-60}
 export LD_LIBRARY_PATH=$out/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 # Sockets of tests lie there.
 TMPDIR=$(mktemp -d)

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FIRSTS (2 * WBK_MOVES) /* numbers of a table of one op */
 #define TP 8u
 #define RANK 3u
 #define HEADS 32u
@@ -276,9 +277,9 @@ static void make_copies(struct worker *w)
 {
 	struct wbk_op *op = calloc(w->n_part, sizeof(*op));
 	void **base = calloc(w->n_part, sizeof(*base));
-	uint64_t bytes = w->n_part * (sizeof(*op) + 4 * sizeof(uint32_t) + sizeof(*base));
+	uint64_t bytes = w->n_part * (sizeof(*op) + FIRSTS * sizeof(uint32_t) + sizeof(*base));
 
-	w->first = calloc(w->n_part, 4 * sizeof(*w->first));
+	w->first = calloc(w->n_part, FIRSTS * sizeof(*w->first));
 	for (size_t i = 0; i < w->n_part; i++) {
 		const struct part *p = &w->part[i];
 		const struct wb_tensor *t = &w->m->tensor[p->tensor];
@@ -292,15 +293,15 @@ static void make_copies(struct worker *w)
 			.wire_elem = 2,
 			.mem_elem = 2};
 		must(p->pitch == p->cols ? 0 : -1, "a part that is not dense", NULL);
-		must(wbk_move_prepare(&op[i], 1, WBK_WAY_PACK, w->first + 4 * i, &bad), "ops",
+		must(wbk_move_prepare(&op[i], 1, WBK_WAY_PACK, w->first + FIRSTS * i, &bad), "ops",
 			NULL);
 	}
 	driver(w, w->cu->mem_alloc(&w->table, bytes), "memory of copies");
 	w->ops = w->table;
 	w->firsts = w->ops + w->n_part * sizeof(*op);
-	w->bases = (w->firsts + w->n_part * 4 * sizeof(uint32_t) + 7) / 8 * 8;
+	w->bases = (w->firsts + w->n_part * FIRSTS * sizeof(uint32_t) + 7) / 8 * 8;
 	driver(w, w->cu->copy_in(w->ops, op, w->n_part * sizeof(*op), NULL), "copies");
-	driver(w, w->cu->copy_in(w->firsts, w->first, w->n_part * 16, NULL), "copies");
+	driver(w, w->cu->copy_in(w->firsts, w->first, w->n_part * FIRSTS * 4, NULL), "copies");
 	/* Where each tensor is put in the ring is the same at each load. */
 	for (size_t i = 0, at = 0; i < w->n_part; i++) {
 		const struct wb_tensor *t = &w->m->tensor[w->part[i].tensor];
@@ -323,7 +324,7 @@ static void load_part(struct worker *w, const struct wb_probe *p, size_t i, uint
 	const struct part *x = &w->part[i];
 	const struct wb_tensor *t = &w->m->tensor[x->tensor];
 	struct wbk_move_args a = {.op = (void *)(uintptr_t)(w->ops + i * sizeof(struct wbk_op)),
-		.first = (void *)(uintptr_t)(w->firsts + i * 16),
+		.first = (void *)(uintptr_t)(w->firsts + i * FIRSTS * 4),
 		.bases = (void *)(uintptr_t)(w->bases + i * 8),
 		.wire = (uint8_t *)w->param[x->param].data + x->at * 2,
 		.n_op = 1,
@@ -337,8 +338,9 @@ static void load_part(struct worker *w, const struct wb_probe *p, size_t i, uint
 	w->fill_ns += wb_now_ns(&wb_clock_real) - t0;
 	driver(w,
 		w->cu->launch(w->move,
-			wbk_gpu_grid(WBK_GPU_ROWS, w->first[4 * i + 1], (uint32_t)w->gpu->n_sm), 1,
-			1, k->threads, 1, 1, 0, NULL, args, NULL),
+			wbk_gpu_grid(
+				WBK_GPU_ROWS, w->first[FIRSTS * i + 1], (uint32_t)w->gpu->n_sm),
+			1, 1, k->threads, 1, 1, 0, NULL, args, NULL),
 		"a copy of the loader");
 }
 

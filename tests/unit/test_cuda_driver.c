@@ -351,7 +351,7 @@ START_TEST(a_kernel_reads_and_writes_memory_of_the_device)
 	struct wbk_move_args a = {.n_op = 1, .way = WBK_WAY_PACK};
 	uint8_t mem[3 * 512], wire[600], want[600];
 	void *fn = function(cu), *args[] = {&a}, *base = (void *)(uintptr_t)dev;
-	uint32_t first[4], bad;
+	uint32_t first[WBK_MOVES * 2], bad;
 
 	for (size_t i = 0; i < sizeof(mem); i++)
 		mem[i] = (uint8_t)(i * 31);

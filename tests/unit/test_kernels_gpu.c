@@ -60,6 +60,7 @@ struct world {
 	struct wbk_op op[OPS];
 	uint32_t n_op;
 	size_t mem_bytes[BASES], wire_bytes;
+	size_t askew; /* bytes from where memory begins to what is told as a base */
 	const char *name;
 };
 
@@ -93,8 +94,8 @@ static void side_free(struct side *s)
 static void on_device(const struct world *w, enum wbk_way way, bool has_sum, uint32_t threads,
 	const uint32_t *first, struct side *s)
 {
-	void *mem[BASES], *op = wbt_gpu_get(w->op, sizeof(*w->op) * w->n_op);
-	void *at = wbt_gpu_get(first, sizeof(*first) * 2 * (w->n_op + 1)), *bases;
+	void *mem[BASES], *base[BASES], *op = wbt_gpu_get(w->op, sizeof(*w->op) * w->n_op);
+	void *at = wbt_gpu_get(first, sizeof(*first) * WBK_MOVES * (w->n_op + 1)), *bases;
 	void *wire = wbt_gpu_get(s->wire, w->wire_bytes),
 	     *sum = wbt_gpu_get(s->sum, sizeof(s->sum));
 	void *key = wbt_gpu_get(&keys, sizeof(keys));
@@ -106,12 +107,13 @@ static void on_device(const struct world *w, enum wbk_way way, bool has_sum, uin
 		.n_op = w->n_op,
 		.way = way};
 
-	for (unsigned i = 0; i < BASES; i++)
+	for (unsigned i = 0; i < BASES; i++) {
 		mem[i] = wbt_gpu_get(s->mem[i], w->mem_bytes[i]);
-	a.bases = bases = wbt_gpu_get(mem, sizeof(mem));
-	wbt_gpu_run(WBK_GPU_ROWS, &a, first[w->n_op], threads);
-	a.first += w->n_op + 1;
-	wbt_gpu_run(WBK_GPU_IMAGE, &a, first[2 * w->n_op + 1], threads);
+		base[i] = (uint8_t *)mem[i] + w->askew;
+	}
+	a.bases = bases = wbt_gpu_get(base, sizeof(base));
+	for (unsigned i = 0; i < WBK_MOVES; i++, a.first += w->n_op + 1)
+		wbt_gpu_run((enum wbk_gpu)i, &a, wbk_move_tiles(first, w->n_op, i), threads);
 	for (unsigned i = 0; i < BASES; i++) {
 		wbt_gpu_read(s->mem[i], mem[i], w->mem_bytes[i]);
 		wbt_gpu_put(mem[i]);
@@ -141,13 +143,16 @@ static void same_side(
 /* The reference works on the ops as they are, the device on prepared ones. */
 static void check_way(struct world w, enum wbk_way way, bool has_sum, uint32_t threads)
 {
-	uint32_t first[2 * (OPS + 1)], bad;
+	uint32_t first[WBK_MOVES * (OPS + 1)], bad;
 	struct side host, dev;
 	struct wbk_move_args a = {.op = w.op, .n_op = w.n_op, .way = way};
+	void *base[BASES];
 
 	side_of(&host, &w, NULL);
 	side_of(&dev, &w, &host);
-	a.bases = (void *const *)host.mem;
+	for (unsigned i = 0; i < BASES; i++)
+		base[i] = host.mem[i] + w.askew;
+	a.bases = base;
 	a.wire = way == WBK_WAY_SUM ? NULL : host.wire;
 	a.keys = has_sum ? &keys : NULL;
 	a.sum = has_sum ? host.sum : NULL;
@@ -254,6 +259,11 @@ static const struct shape shapes[] = {
 	{"twice", {1, 1, 30, 70}, {0, 0, 80, 1}, 0, 0, 0, 0, 2},
 	{"three times, transposed", {1, 1, 65, 70}, {0, 0, 1, 65}, 0, 0, 0, 0, 3},
 	{"nothing", {1, 1, 0, 70}, {0, 0, 70, 1}, 0, 0, 0, 0, 0},
+/* Transposes that are moved by squares, of two bytes and of four; in whole tiles and less. */
+#define SQUARES 28
+	{"squares", {1, 1, 272, 136}, {0, 0, 1, 288}, 0, 0, 0, 0, 0},
+	{"squares in three dimensions", {1, 3, 64, 24}, {0, 2000, 1, 72}, 0, 32, 16, 4080, 0},
+	{"squares across the middle", {2, 72, 3, 64}, {14400, 1, 4608, 72}, 0, 0, 48, 64, 0},
 };
 #define N_SHAPE ((int)(sizeof(shapes) / sizeof(*shapes)))
 
@@ -301,6 +311,23 @@ START_TEST(shapes_move_as_the_reference_says)
 		wbt_shim_order = orders[cast % 3];
 		add(&w, op_of(s, cast, 0));
 		check_ways(&w, 64);
+	}
+}
+END_TEST
+
+/* Alignment of a base is not known when ops are cut. */
+START_TEST(squares_are_moved_from_any_base)
+{
+	for (unsigned i = 0; i < 6; i++) {
+		struct world w = {.name = shapes[SQUARES + _i].name, .askew = 2u << i % 3};
+		uint32_t first[WBK_MOVES * 2], bad;
+
+		wbt_shim_order = orders[i % 3];
+		add(&w, op_of(&shapes[SQUARES + _i], WBK_COPY, i < 3 ? 2 : 4));
+		w.mem_bytes[0] += w.askew;
+		check_ways(&w, i % 2 ? 64 : 256);
+		ck_assert_int_eq(wbk_move_prepare(w.op, 1, WBK_WAY_PACK, first, &bad), 0);
+		ck_assert_uint_gt(wbk_move_tiles(first, 1, WBK_GPU_TURNS), 0);
 	}
 }
 END_TEST
@@ -415,7 +442,7 @@ START_TEST(boxes_move_as_on_the_host)
 			.cast = o.cast};
 		enum wbk_way way = (enum wbk_way)(i % 3);
 		struct world w = {.name = "box", .n_op = 1};
-		uint32_t first[4], bad;
+		uint32_t first[WBK_MOVES * 2], bad;
 		struct side host, dev;
 		uint64_t before;
 
@@ -460,7 +487,7 @@ START_TEST(casts_are_the_host_s_for_every_pattern)
 		.mem_bytes = {n * mem_of[_i]},
 		.wire_bytes = n * wire_of[_i]};
 	uint8_t *want = malloc(w.mem_bytes[0]);
-	uint32_t first[4], bad;
+	uint32_t first[WBK_MOVES * 2], bad;
 	struct side s;
 
 	w.op[0] = o;
@@ -484,7 +511,7 @@ END_TEST
 START_TEST(tables_that_are_none_are_refused)
 {
 	struct wbk_op good = op_of(&shapes[3], WBK_COPY, 2), op[3];
-	uint32_t first[8], bad = 99;
+	uint32_t first[WBK_MOVES * 4], bad = 99;
 
 	for (int i = 0; i < 3; i++)
 		op[i] = good;
@@ -542,6 +569,7 @@ int main(void)
 	printf("seed %llu (WB_SEED=), on %s\n", (unsigned long long)rng.state, wbt_gpu_name());
 	ADD_FEW(shape, shapes_move_as_the_reference_says, 0, N_SHAPE);
 	ADD_FEW(shape, constants_fill_their_elements_and_nothing_else, 0, N_SHAPE);
+	ADD_FEW(shape, squares_are_moved_from_any_base, 0, N_SHAPE - SQUARES);
 	fx_add_points(table, random_tables_move_as_the_reference_says, 0, 200);
 	ADD_FEW(host, boxes_move_as_on_the_host, 0, 10);
 	ADD_FEW(host, casts_are_the_host_s_for_every_pattern, 1, WBK_CAST_COUNT);

@@ -33,7 +33,7 @@ static void table_send(struct table *t, enum wbk_way way, uint64_t wire)
 	memcpy(op, t->op, sizeof(*op) * t->n_op);
 	gb_must(wbk_move_prepare(op, t->n_op, way, t->first, &bad), "wbk_move_prepare");
 	t->dev_op = gb_sent(op, sizeof(*op) * t->n_op);
-	t->dev_first = gb_sent(t->first, sizeof(*t->first) * 2 * (t->n_op + 1));
+	t->dev_first = gb_sent(t->first, sizeof(*t->first) * WBK_MOVES * (t->n_op + 1));
 	t->dev_base = gb_sent(t->base, sizeof(*t->base) * t->n_base);
 	t->dev_keys = gb_sent(&gb.keys, sizeof(gb.keys));
 	t->dev_sum = gb_device(sizeof(struct wbk_sum));
@@ -69,11 +69,12 @@ static void table_run(void *arg)
 
 	struct wbk_move_args a = t->a;
 
-	if (t->first[t->n_op])
-		gb_launch(WBK_GPU_ROWS, &a, t->first[t->n_op]);
-	a.first += t->n_op + 1;
-	if (t->first[2 * t->n_op + 1])
-		gb_launch(WBK_GPU_IMAGE, &a, t->first[2 * t->n_op + 1]);
+	for (unsigned i = 0; i < WBK_MOVES; i++, a.first += t->n_op + 1) {
+		uint32_t tiles = wbk_move_tiles(t->first, t->n_op, i);
+
+		if (tiles)
+			gb_launch((enum wbk_gpu)i, &a, tiles);
+	}
 }
 
 /* The sum of one run. */
@@ -215,7 +216,7 @@ static void fill_table(struct table *t, const struct plan *x, bool is_trainer)
 	struct wb_err err = {0};
 
 	t->op = malloc(sizeof(*t->op) * OPS_MAX);
-	t->first = malloc(sizeof(*t->first) * 2 * (OPS_MAX + 1));
+	t->first = malloc(sizeof(*t->first) * WBK_MOVES * (OPS_MAX + 1));
 	gb_must_err(wb_binding_create(p, x->d->manifest, map, who, &b, &err), &err);
 	for (uint32_t i = 0; i < p->n_route; i++) {
 		const struct wb_route *r = &p->route[i];
@@ -268,7 +269,7 @@ static void bench_model(uint64_t wire)
 static void bench_shape(const char *name, struct wbk_op o, double bar, uint64_t wire)
 {
 	uint64_t bytes = o.mem_elem, at;
-	uint32_t first[4];
+	uint32_t first[WBK_MOVES * 2];
 	void *base;
 	struct table t = {.op = &o,
 		.first = first,
@@ -333,7 +334,7 @@ static void bench_shapes(uint64_t wire)
 static void bench_launch(void)
 {
 	struct wbk_op o = square(2, 2, false);
-	uint32_t first[4];
+	uint32_t first[WBK_MOVES * 2];
 	void *base = (void *)(uintptr_t)gb_device(4096);
 	struct table t = {.op = &o, .first = first, .base = &base, .n_op = 1, .n_base = 1};
 	struct gb_timed x;

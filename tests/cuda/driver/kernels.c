@@ -17,6 +17,7 @@
 	}
 PLAY(rows, wbk_move_args)
 
+PLAY(turns, wbk_move_args)
 PLAY(image, wbk_move_args)
 PLAY(diff2, wbk_scan_args)
 PLAY(equal, wbk_scan_args)
@@ -47,6 +48,7 @@ static const struct {
 	size_t bytes;
 } kernels[] = {
 	{"wbk_gpu_rows", play_rows, sizeof(struct wbk_move_args)},
+	{"wbk_gpu_turns", play_turns, sizeof(struct wbk_move_args)},
 	{"wbk_gpu_image", play_image, sizeof(struct wbk_move_args)},
 	{"wbk_gpu_diff2", play_diff2, sizeof(struct wbk_scan_args)},
 	{"wbk_gpu_equal", play_equal, sizeof(struct wbk_scan_args)},
