@@ -196,10 +196,13 @@ class Attacker:
         return self.got()
 
 
-def control(c, counted, seconds):
-    """Median time of transfers beside processes that take as much processor time as these attackers did.  Nobody waits for
-    status here, of which there is one a second: more of them in less time."""
+def control(c, counted, share, seconds):
+    """Median time of transfers beside processes that take as much processor time as these attackers did, and one for what
+    the operator took, which has processors of its own in a cluster and shares them with the job here.  Nobody waits for
+    status, of which there is one a second: more of them in less time."""
     busy = [Attacker(c, "busy", 60, "--cpu", x["cpu"]) for x in counted if x.get("cpu")]
+    if share > 0.05:
+        busy.append(Attacker(c, "busy", 60, "--cpu", f"{share:.2f}", "--as-it-is"))
     c.until("they are busy", lambda: all(b.got() for b in busy), 4 * TIMEOUT)
     end, took = time.monotonic() + seconds, []
     while time.monotonic() < end or len(took) < 5:
@@ -217,15 +220,15 @@ def measure(c, what, begin, seconds=5.0, also=None):
     c.forget_peak()
     attackers = begin()
     c.until(f"{what} are under way", lambda: all(a.is_under_way() for a in attackers), 4 * TIMEOUT)
-    n = c.version
+    n, since, taken = c.version, time.monotonic(), c.cpu()
     took, late = c.transfers(seconds * (2 if SANITIZED else 1))
-    n = c.version - n
+    n, share = c.version - n, (c.cpu() - taken) / (time.monotonic() - since)
     more = also() if also else ""
     counted = [a.stop() for a in attackers]
     kubelet.stop()
     cpu, rss = c.cpu() - cpu, c.rss("VmHWM")
     strangers = [e for e in c.api.events("victim") if e[2] not in OWN]
-    beside, cpu_busy = control(c, counted, min(seconds, CONTROL_S))
+    beside, cpu_busy = control(c, counted, share, min(seconds, CONTROL_S))
     return Figures(took, beside, cpu_busy, late, kubelet.missed, strangers, counted, more, kubelet.slowest, n,
                    kubelet.greatest, cpu, rss)
 
