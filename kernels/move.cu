@@ -421,9 +421,9 @@ DEV void turn_each(const struct tile *t, const struct wbk_move_args *a, struct a
 
 		element(t, i, &row, &col);
 		mem = memory_at(t, row, col);
-		wire = t->row[WIRE][row] + (size_t)col * elem;
+		wire = a->wire ? row_at(t, NULL, WIRE, row) + (size_t)col * elem : NULL;
 		x = load_bits(a->way == WBK_WAY_ASSEMBLE ? wire : mem, elem);
-		if (a->wire)
+		if (wire)
 			store_bits(a->way == WBK_WAY_ASSEMBLE ? mem : wire, elem, x);
 		if (a->sum)
 			sum_element(t, a->keys, row, col, x, sum);
