@@ -288,8 +288,64 @@ static void *arena_of(const struct object *o, size_t *bytes)
 	return c->o.arena;
 }
 
+/* What is whole in the areas is taken up under the plan to come (resume.c). */
+static void hand_over(struct lead *l)
+{
+	wb__transfer_ballot_stop(&l->ballot);
+	wb__transfer_lead_set(l, LEAD_DONE);
+}
+
+static void hand_over_party(struct party *p)
+{
+	wb__transfer_party_set(p, PARTY_NONE);
+	p->flow = NULL;
+}
+
+/* What is whole in staging areas and in doubt waits for judges that only a newer plan may reach. */
+static void hand_over_staged(struct object *o, struct epoch *e)
+{
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
+		struct lead *l = &e->lead[en];
+		struct party *p = &e->party[en];
+
+		if (l->state == LEAD_STAGED &&
+			(l->ballot.state != BALLOT_NONE || p->state != PARTY_STAGED))
+			hand_over(l);
+		if (p->state == PARTY_STAGED && l->state != LEAD_STAGED)
+			hand_over_party(p);
+		wb__transfer_lead_hand_over(l); /* the next try to install finds it asking */
+	}
+	wb__transfer_coordinator_hand_over(e);
+	wb__transfer_stop_kept_flows(o, e);
+}
+
+/* The same for a transfer that would keep the slots which the plan to come needs, and may be in
+ * order: nothing ends that can still be decided as it should be.  A lead asks judges when its
+ * coordinator is gone or silent past the deadline; a party may be read by other engines, which
+ * have all ended their receive stage when it has been whole for as long as a transfer may take. */
+static void hand_over_overdue(struct object *o, struct epoch *e)
+{
+	uint64_t now = now_ns(o->core);
+
+	for (uint32_t en = 0; en < e->r->n_engine; en++) {
+		struct lead *l = &e->lead[en];
+		struct party *p = &e->party[en];
+		bool is_asking = l->state == LEAD_STAGED && l->ballot.state != BALLOT_NONE;
+
+		if (is_asking)
+			hand_over(l);
+		if (p->state == PARTY_STAGED && l->state != LEAD_STAGED &&
+			(is_asking || now >= p->complete_ns + e->r->transfer_deadline_ns +
+						      TRANSFER_LATE_NS))
+			hand_over_party(p);
+	}
+	wb__transfer_coordinator_hand_over(e);
+	wb__transfer_stop_kept_flows(o, e);
+}
+
 /* A transfer has the slots.  Where they would do, only that there should be more of them, or fewer,
- * the plan does not wait for ever: it may be what that transfer waits for (hand_over_staged()). */
+ * the plan does not wait for ever: it may be what that transfer waits for (hand_over_staged()).
+ * Where they would not, that transfer ends by its deadlines (hand_over_overdue()). */
 static int wait_for_slots(struct epoch *e, struct wb_err *err)
 {
 	struct object *o = e->obj;
@@ -297,8 +353,14 @@ static int wait_for_slots(struct epoch *e, struct wb_err *err)
 
 	if (!o->slots_wait_ns)
 		o->slots_wait_ns = now;
-	if (slots_suit(e) && now - o->slots_wait_ns >= TRANSFER_VAIN_NS)
-		return 0;
+	if (now - o->slots_wait_ns >= TRANSFER_VAIN_NS) {
+		if (slots_suit(e))
+			return 0;
+		if (o->cur)
+			hand_over_overdue(o, o->cur);
+		if (o->prev)
+			hand_over_overdue(o, o->prev);
+	}
 	return wb_err_set(err, -EBUSY,
 		"the plan needs other slots, of %u bytes, while a transfer uses those that there "
 		"are",
@@ -429,29 +491,6 @@ static int check_roster(const struct wb_plan *plan, const struct wb_roster *r, s
 				"the roster says that agent %u leads engine %s, and there are %u",
 				r->engine[en].lead, r->engine[en].name, r->n_agent);
 	return 0;
-}
-
-/* What is whole in staging areas and in doubt waits for judges that only a newer plan may reach:
- * that plan takes it up (resume.c). */
-static void hand_over_staged(struct object *o, struct epoch *e)
-{
-	for (uint32_t en = 0; en < e->r->n_engine; en++) {
-		struct lead *l = &e->lead[en];
-		struct party *p = &e->party[en];
-
-		if (l->state == LEAD_STAGED &&
-			(l->ballot.state != BALLOT_NONE || p->state != PARTY_STAGED)) {
-			wb__transfer_ballot_stop(&l->ballot);
-			wb__transfer_lead_set(l, LEAD_DONE);
-		}
-		if (p->state == PARTY_STAGED && l->state != LEAD_STAGED) {
-			wb__transfer_party_set(p, PARTY_NONE);
-			p->flow = NULL;
-		}
-		wb__transfer_lead_hand_over(l); /* the next try to install finds it asking */
-	}
-	wb__transfer_coordinator_hand_over(e);
-	wb__transfer_stop_kept_flows(o, e);
 }
 
 int wb_transfer_install(struct wb_transfer_core *c, struct wb_roster *r, struct wb_err *err)

@@ -304,6 +304,47 @@ START_TEST(a_judge_that_restarts_twice_without_a_word_stops_no_plan)
 }
 END_TEST
 
+/* The plan under which the restarted judge is reached cuts chunks of another size, for which there
+ * are no slots while what is staged has the flow.  It has them when the decision is overdue. */
+START_TEST(a_plan_of_other_chunks_does_not_wait_for_the_judge_that_it_brings)
+{
+	struct world_opts o = {.seed = 300 + (uint64_t)_i,
+		.trainer_agents = 2,
+		.agents_per_engine = 1 + (uint32_t)_i / 2,
+		.trainer_staged = _i % 2,
+		.step_deadline_ns = 20 * WB_NS_PER_S};
+	struct world *w = begin(&r, o, 0);
+	const struct world_epoch *was = r.op.active;
+	int64_t version = -1;
+	uint64_t end;
+
+	world_fill_disk(w, 1, 100 * WB_NS_PER_S);
+	while (!r.is_staged)
+		ck_assert(wb_sim_step(w->net));
+	world_run_for(w, 10 * WB_NS_PER_MS);
+	world_kill_agent_only(w, 1);
+	world_run_for(w, 300 * WB_NS_PER_MS);
+	w->o.chunk_bytes = 1024;
+	world_start_agent(w, 1);
+	w->agent[1].full_until_ns = 0;
+	ck_assert_uint_eq(r.n_decided, 0);
+	for (end = world_now(w) + 60 * WB_NS_PER_S; r.op.active == was;)
+		ck_assert_msg(
+			wb_sim_step(w->net) && world_now(w) < end, "no plan after the restart");
+	do {
+		world_run_for(w, 200 * WB_NS_PER_MS);
+	} while ((!is_even(w, &version) || !world_op_is_quiet(&r.op)) && world_now(w) < end);
+	ck_assert_msg(!r.is_wrong, "%s", r.wrong);
+	ck_assert_msg(is_even(w, &version), "engines differ");
+	ck_assert_uint_gt(r.n_resume, 0);
+	world_send(w, 3);
+	ck_assert(world_run(w, 60 * WB_NS_PER_S));
+	world_run_for(w, WB_NS_PER_S);
+	ck_assert(is_even(w, &version) && version == 3);
+	end_run(&r);
+}
+END_TEST
+
 /* A staging area is its worker's to write, too, at any time: also when its head says who keeps the
  * decision.  An engine in doubt asks whom it can, and ends by its deadline. */
 START_TEST(a_count_of_judges_that_a_worker_wrote_is_not_believed)
@@ -358,6 +399,8 @@ int main(int argc, char **argv)
 	fx_add_points(tc, no_moment_of_a_loss_parts_the_engines, 0, POINTS / A_TEST * VICTIMS * 2);
 	tcase_add_loop_test(tc, judges_that_restart_keep_their_word, 0, 6);
 	tcase_add_loop_test(tc, a_judge_that_restarts_twice_without_a_word_stops_no_plan, 0, 3);
+	tcase_add_loop_test(
+		tc, a_plan_of_other_chunks_does_not_wait_for_the_judge_that_it_brings, 0, 4);
 	tcase_add_test(tc, a_count_of_judges_that_a_worker_wrote_is_not_believed);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
