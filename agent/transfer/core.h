@@ -156,7 +156,8 @@ struct wb_transfer_area {
  *  taken up when the epoch becomes active. */
 void wb_transfer_set_area(
 	struct wb_transfer_core *c, uint32_t worker, const struct wb_transfer_area *a);
-/** wb_transfer_is_sending - a transfer of this object's trainers here is under way. */
+/** wb_transfer_is_sending - a transfer of this object's trainers here is under way; a call of
+ * theirs that the coordinator has not answered yet is none. */
 bool wb_transfer_is_sending(const struct wb_transfer_core *c, const struct wb_object_id *object);
 /**
  * wb_transfer_sleep - the worker's memory goes away for a while; its place in the plan stays

@@ -134,15 +134,18 @@ static bool epoch_in_use(struct object *o, const struct epoch *e)
 	return false;
 }
 
-/* Memory was set aside for the newest plan: may a transfer of the one before begin in it? */
-static bool still_fits(const struct object *o, const struct epoch *e)
+bool wb__transfer_images_fit(const struct epoch *e)
 {
-	if (e->plan->chunk_bytes != o->slot_bytes)
-		return false;
 	for (uint32_t i = 0; e->image && i < e->local->n; i++)
 		if (e->image[i] && e->member[i] && e->image[i]->bytes > e->member[i]->image_bytes)
 			return false;
 	return true;
+}
+
+/* Memory was set aside for the newest plan: may a transfer of the one before begin in it? */
+static bool still_fits(const struct object *o, const struct epoch *e)
+{
+	return e->plan->chunk_bytes == o->slot_bytes && wb__transfer_images_fit(e);
 }
 
 /* READY for the newest, and ACTIVATE does not come: it may have come to others, who keep the plan

@@ -85,6 +85,9 @@ struct epoch *wb__transfer_usable(const struct object *o);
 uint64_t wb__transfer_usable_at(const struct object *o);
 /** wb__transfer_usable_since - since when there is a usable plan, if there is. */
 uint64_t wb__transfer_usable_since(const struct object *o);
+/** wb__transfer_images_fit - is there room for the snapshots of @e?  It is shared out anew when
+ * another plan comes, which may wait yet, or be refused. */
+bool wb__transfer_images_fit(const struct epoch *e);
 /** wb__transfer_worker_of - NULL = it is not here (any more). */
 struct worker *wb__transfer_worker_of(struct epoch *e, uint32_t plan_worker);
 /** wb__transfer_worker_name - for sentences; "?" = the plan has none of that number. */

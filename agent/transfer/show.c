@@ -44,7 +44,7 @@ bool wb_transfer_is_sending(const struct wb_transfer_core *c, const struct wb_ob
 {
 	const struct object *o = wb__transfer_object(c, object);
 
-	return o && o->trainers.state != TRAINERS_IDLE;
+	return o && o->trainers.state >= TRAINERS_SERVING;
 }
 
 size_t wb_transfer_arena_used(const struct wb_transfer_core *c, const struct wb_object_id *object)

@@ -216,6 +216,7 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	struct trainers *t = &e->obj->trainers;
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_STARTED};
 	char text[512];
+	bool fits;
 
 	if (from != e->r->coordinator || t->state != TRAINERS_ASKED || t->e != e ||
 		(m->call && m->call != t->call))
@@ -225,10 +226,13 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	t->version = m->version;
 	wb__transfer_fault(e->obj, WB_FAULT_PREPARE, t->transfer, t->version);
 	e->served = WB_MAX(e->served, t->transfer);
-	t->flow = wb__transfer_flow_get(e, m->transfer, true);
+	fits = wb__transfer_images_fit(e);
+	t->flow = fits ? wb__transfer_flow_get(e, m->transfer, true) : NULL;
 	if (!t->flow) {
 		snprintf(text, sizeof(text), "trainer agent %s cannot send: %.300s",
-			e->r->agent[e->me].name, wb__transfer_no_flow(e));
+			e->r->agent[e->me].name,
+			fits ? wb__transfer_no_flow(e)
+			     : "its agent has shared out the room for snapshots for a newer plan");
 		trainer_failed(t, -ENOMEM, text);
 		return;
 	}

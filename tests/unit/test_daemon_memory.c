@@ -415,6 +415,24 @@ static void ends(int k)
 	wb_loop_run_once(a.loop, false);
 }
 
+/* Snapshots are made by a transfer: a call that its coordinator has not answered (0) has none, and
+ * may wait for the very plan that is to have other room for them. */
+START_TEST(room_for_snapshots_is_made_anew_unless_a_transfer_uses_it)
+{
+	ck_assert_int_eq(use(0, 8), 0);
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), 0);
+	installed(0);
+	begins(0);
+	busy[0].trainers.state = _i ? TRAINERS_SERVING : TRAINERS_ASKED;
+	ck_assert_int_eq(use(0, 16), 0);
+	ck_assert_uint_eq(wb__env_images_used(a.env, 0), 0);
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), _i ? -EBUSY : 0);
+	ends(0);
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), 0);
+	ck_assert_uint_eq(known(0), 20 * MIB);
+}
+END_TEST
+
 static void fall_asleep(void)
 {
 	ck_assert_int_eq(use(0, 8), 0);
@@ -605,6 +623,7 @@ int main(void)
 	tcase_add_loop_test(t, slots_that_could_not_be_made_known_are_with_the_next_try, 0, 3);
 	tcase_add_loop_test(
 		t, memory_that_was_made_known_half_way_is_known_after_the_next_try, 0, 3);
+	tcase_add_loop_test(t, room_for_snapshots_is_made_anew_unless_a_transfer_uses_it, 0, 2);
 	tcase_add_test(t, pages_go_when_no_transfer_of_the_object_uses_them_any_more);
 	tcase_add_test(t, the_transport_has_no_pages_that_were_given_back);
 	tcase_add_loop_test(t, pages_that_a_worker_s_lane_knows_stay, 0, 2);

@@ -9,6 +9,7 @@
 #include "transfer/epoch.h"
 #include "transfer/internal.h"
 #include "transfer/object.h"
+#include "transfer/worker.h"
 
 #include <check.h>
 #include <errno.h>
@@ -152,6 +153,34 @@ START_TEST(a_trainer_that_has_asked_does_not_fill_slots_of_the_next_plan)
 			install(e, a);
 	for (uint32_t a = 0; a < 4; a++)
 		activate(e, a);
+	commits(3);
+	world_finish(&w);
+}
+END_TEST
+
+/* Room for snapshots is shared out anew by the next plan, which may wait yet, or be refused. */
+START_TEST(a_snapshot_is_not_larger_than_what_the_next_plan_leaves_for_it)
+{
+	struct world_opts o = mode(1 + 2 * _i);
+	const struct world_worker *k;
+	uint64_t bytes;
+
+	o.trainer_agents = 2;
+	begin(&o);
+	commits(1);
+	k = &w.worker[1];
+	world_fill(&w.worker[1], w.worker[1].version = 2);
+	world_send_one(&w.worker[1], 2);
+	world_run_for(&w, WB_NS_PER_MS);
+	bytes = w.agent[k->agent].core->worker[0]->image_bytes;
+	wb_transfer_set_image(w.agent[k->agent].core, k->id, k->image, 64);
+	world_fill(&w.worker[0], w.worker[0].version = 2);
+	world_send_one(&w.worker[0], 2);
+	ck_assert(world_run(&w, WB_NS_PER_S));
+	ck_assert_msg(strstr(w.last_culprit, "trainer-1 cannot send: its agent has shared out the "
+					     "room for snapshots") != NULL,
+		"%s", w.last_culprit);
+	wb_transfer_set_image(w.agent[k->agent].core, k->id, k->image, bytes);
 	commits(3);
 	world_finish(&w);
 }
@@ -548,6 +577,8 @@ int main(void)
 		tc, a_transfer_of_the_plan_before_does_not_fill_slots_of_the_next, 0, 8);
 	tcase_add_loop_test(
 		tc, a_trainer_that_has_asked_does_not_fill_slots_of_the_next_plan, 0, 4);
+	tcase_add_loop_test(
+		tc, a_snapshot_is_not_larger_than_what_the_next_plan_leaves_for_it, 0, 2);
 	tcase_add_loop_test(tc, a_plan_that_is_refused_leaves_the_slots_as_they_were, 0, 4);
 	tcase_add_loop_test(
 		tc, an_engine_that_joins_the_trainers_agent_has_slots_to_receive_in, 0, 4);
