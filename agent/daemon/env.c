@@ -37,6 +37,7 @@ struct part {
 	uint64_t used; /* slots of the newest plan */
 	uint64_t span; /* slots that there are, or may be still: snapshots lie behind them */
 	uint64_t reach; /* what the transport knows of it */
+	uint64_t known_to; /* hash of the object that it knows it as a source of */
 	uint32_t region;
 	bool has_region;
 	bool is_empty; /* its pages were given back */
@@ -331,24 +332,42 @@ static bool drop_region(struct wb__env *e, struct part *p)
 	return true;
 }
 
-/* The transport sees slots and snapshots as one source. */
-static int set_region(
+static int add_region(
 	struct wb__env *e, struct part *p, uint64_t bytes, uint64_t object, struct wb_err *err)
 {
 	struct wb_xport_region r = {.object = object, .fd = p->fd, .base = p->base, .bytes = bytes};
+	int rc = wb_xport_region_add(e->a->xport, &r, &p->region, err);
+
+	if (rc < 0)
+		return rc;
+	p->has_region = true;
+	p->reach = bytes;
+	p->known_to = object;
+	return 0;
+}
+
+/* The transport sees slots and snapshots as one source.  Both at once would be more than a device
+ * may pin: the one before goes first, and is put back when the other cannot be. */
+static int set_region(
+	struct wb__env *e, struct part *p, uint64_t bytes, uint64_t object, struct wb_err *err)
+{
+	uint64_t was = p->reach;
 	int rc;
 
 	assert(p->base && bytes <= p->reserve);
-	if (wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS) {
-		if (!drop_region(e, p))
-			return wb_err_set(err, -EBUSY, "slots are being read");
-		rc = wb_xport_region_add(e->a->xport, &r, &p->region, err);
-		if (rc < 0)
-			return wb_err_wrap(err, rc, "slots");
-		p->has_region = true;
+	if (!(wb_xport_caps(e->a->xport) & WB_XPORT_CAP_REGIONS)) {
+		p->reach = bytes;
+		return 0;
 	}
-	p->reach = bytes;
-	return 0;
+	if (!drop_region(e, p))
+		return wb_err_set(err, -EBUSY, "slots are being read");
+	rc = add_region(e, p, bytes, object, err);
+	if (rc == 0)
+		return 0;
+	if (was && add_region(e, p, was, p->known_to, NULL) < 0)
+		WB_LOG_WRN(MOD, "slots of the plan that runs cannot be read: no region for them",
+			WB_U("bytes", was));
+	return wb_err_wrap(err, rc, "slots");
 }
 
 /* What is used by the plan that runs stays known: the next one may be refused yet. */

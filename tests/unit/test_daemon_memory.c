@@ -156,14 +156,22 @@ static struct {
 	struct wb_xport_region r;
 	bool is_there;
 } region[REGIONS];
-static int adds_left; /* before one fails, once; -1 = none does */
+static int adds_left; /* before some fail; -1 = none does */
+static int adds_failing; /* how many do */
 
 static int region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *out, struct wb_err *err)
 {
 	(void)x;
-	if (adds_left-- == 0)
+	if (adds_left > 0) {
+		adds_left--;
+	} else if (!adds_left) {
+		if (adds_failing > 1)
+			adds_failing--;
+		else
+			adds_left = -1;
 		return wb_err_set(err, -EMFILE, "a test says so");
+	}
 	for (uint32_t i = 0; i < REGIONS; i++)
 		if (!region[i].is_there) {
 			region[i].r = *r;
@@ -226,6 +234,7 @@ static void set_up(void)
 	memset(region, 0, sizeof(region));
 	memset(&err, 0, sizeof(err));
 	adds_left = -1;
+	adds_failing = 1;
 	memory_limit = 0;
 	workers = NULL;
 	is_awake = has_lanes = false;
@@ -347,15 +356,43 @@ END_TEST
 START_TEST(slots_that_could_not_be_made_known_are_with_the_next_try)
 {
 	adds_left = _i ? 1 : 0;
-	if (_i) { /* those that there were are away */
+	if (_i) {
 		ck_assert_int_eq(use(0, 16), 0);
 		installed(0);
+		adds_failing = 2; /* nor those that there were be put back */
 	}
 	ck_assert_int_eq(use(0, 64), -EMFILE);
 	ck_assert_str_eq(err.msg, "slots: a test says so");
 	ck_assert_int_eq(n_regions(), 0);
 	ck_assert_int_eq(use(0, _i == 2 ? 16 : 64), 0);
 	ck_assert_uint_eq(known(0), (_i == 2 ? 16 : 64) * MIB);
+}
+END_TEST
+
+/* The plan that runs needs them: when there should be more of them (0), fewer (1), or when they are
+ * to go to an object that was made again (2). */
+START_TEST(slots_that_are_known_stay_so_when_others_cannot_be_made_known)
+{
+	ck_assert_int_eq(use(0, 16), 0);
+	installed(0);
+	if (_i == 1)
+		ck_assert_int_eq(use(0, 8), 0);
+	adds_left = 0;
+	if (_i == 0)
+		ck_assert_int_eq(use(0, 64), -EMFILE);
+	else if (_i == 1)
+		installed(0);
+	else
+		ck_assert_int_eq(wb__env_arena_use(a.env, 0, 16 * MIB, &id[1], &err), -EMFILE);
+	ck_assert_int_eq(adds_left, -1);
+	ck_assert_int_eq(n_regions(), 1);
+	ck_assert_uint_eq(known(0), 16 * MIB);
+	if (_i == 1)
+		installed(0);
+	else
+		ck_assert_int_eq(wb__env_arena_use(a.env, 0, 64 * MIB, &id[_i / 2], &err), 0);
+	ck_assert_int_eq(n_regions(), 1);
+	ck_assert_uint_eq(known(_i / 2), (_i == 1 ? 8 : 64) * MIB);
 }
 END_TEST
 
@@ -621,6 +658,7 @@ int main(void)
 	tcase_add_test(t, slots_of_the_plan_that_runs_stay_until_the_next_is_installed);
 	tcase_add_test(t, snapshots_lie_behind_all_slots_that_there_may_be);
 	tcase_add_loop_test(t, slots_that_could_not_be_made_known_are_with_the_next_try, 0, 3);
+	tcase_add_loop_test(t, slots_that_are_known_stay_so_when_others_cannot_be_made_known, 0, 3);
 	tcase_add_loop_test(
 		t, memory_that_was_made_known_half_way_is_known_after_the_next_try, 0, 3);
 	tcase_add_loop_test(t, room_for_snapshots_is_made_anew_unless_a_transfer_uses_it, 0, 2);
