@@ -2,6 +2,7 @@
 """A plan that cannot work between these agents is refused when it is made, by a sentence in the
 status that names who and how much; nobody is Torn for it."""
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -97,6 +98,34 @@ def all_at(c):
     return [c.worker("t0", "trainer", i, 2) for i in range(2)] + [c.worker("r0", "rollout", engine="e0")]
 
 
+def slots_of(agent):
+    """Its memfd of slots, opened here."""
+    folder = f"/proc/{agent.p.pid}/fd"
+    for fd in os.listdir(folder):
+        if "memfd:weightbridge slots" in os.readlink(f"{folder}/{fd}"):
+            return os.open(f"{folder}/{fd}", os.O_RDWR)
+    raise AssertionError(f"{agent.name} has no slots")
+
+
+def use_last_page(agent, mib):
+    """As a transfer that fills all of its slots does."""
+    fd = slots_of(agent)
+    os.pwrite(fd, b"x", (mib << 20) - 1)
+    os.close(fd)
+
+
+def has_pages_beyond(agent, mib):
+    fd = slots_of(agent)
+    try:
+        os.lseek(fd, mib << 20, os.SEEK_DATA)
+        return True
+    except OSError as e:
+        assert e.errno == errno.ENXIO, e
+        return False
+    finally:
+        os.close(fd)
+
+
 def a_buffer_size_that_is_changed_is_followed():
     """Up and down; and the pages of slots that there are no more are given back."""
     def buffers():
@@ -112,6 +141,9 @@ def a_buffer_size_that_is_changed_is_followed():
             for x in w:
                 x.expect("planned")
             assert buffers() == {"t0": 2 * mib, "r0": mib}, (mib, buffers())
+            for name, slots in buffers().items():
+                assert not has_pages_beyond(c.agents[name], slots), (name, slots)
+                use_last_page(c.agents[name], slots)
             version += 1
             send(w[:2], version)
             sent(w[:2], version, "Committed")

@@ -4,6 +4,7 @@ is back, elsewhere, the next version arrives under the same plan."""
 import glob
 import json
 import os
+import signal
 import sys
 import threading
 
@@ -96,15 +97,19 @@ def pages_of_a_transfer_that_is_not_over_go_with_it():
     with Cluster() as c:
         t, r = deploy(c, operator=MODES["trainer"], rows=2048, cols=512)
         agent = c.agents["t0"]
-        for w in r["e0"]:
-            w.say("hook 1000")
-            w.expect("hooks 1000")
-        do(t, "doze 1", "^asleep")
-        before, busy = shared_kb(agent), json.loads(c.get(agent, "/status")[1])["busy"]
+        stopped = r["e0"][0].p  # nothing is read of the snapshots before it goes on
+        stopped.send_signal(signal.SIGSTOP)
+        try:
+            do(t, "doze 1", "^asleep")
+            before, status = shared_kb(agent), json.loads(c.get(agent, "/status")[1])
+        finally:
+            stopped.send_signal(signal.SIGCONT)
+        assert status["busy"], status
+        assert before >= 2048 * 512 * 4 >> 10, before  # all that both send
         for w in t:
             w.expect("sent 1 .*Committed")
         updated(r["e0"], 1)
-        print(f"  at sleep: RssShmem {before} kB, the agent is {'busy' if busy else 'idle'}", flush=True)
+        print(f"  at sleep: RssShmem {before} kB", flush=True)
         c.until("pages are given back", lambda: shared_kb(agent) < 1024)
         do(t, "wake", "^awake")
         send(t, 2)
