@@ -398,7 +398,9 @@ int wb__dev_fill(const struct wb_probe *p, const struct wb_tensor *t, const stru
 	int rc = wb_mem_device(at->out, at->rows * at->cols * elem, uuid, NULL);
 	struct wb__dev *d = rc ? NULL : find(p, uuid);
 
-	if (rc)
-		return rc;
-	return d ? wb__dev_do(d, fill, &item) : -ENOTSUP;
+	if (!rc && !d)
+		return -ENOTSUP;
+	rc = rc ? rc : wb__dev_do(d, fill, &item);
+	/* What a driver calls invalid, or not supported, is no other device and no other pass. */
+	return rc && rc != -ENOMEM ? -EIO : rc;
 }

@@ -63,7 +63,7 @@ struct wb__fill_at {
 	uint64_t rows, cols; /* what is written */
 };
 /** wb__dev_fill - write a tensor's content for the current pass on a device on which parameters
- *  lie, and wait for it.  0, -ENOTSUP: another device; as wb_gpu_rc(). */
+ *  lie, and wait for it.  0; -ENOTSUP: another device; -ENOMEM; -EIO: whatever else it said. */
 int wb__dev_fill(const struct wb_probe *p, const struct wb_tensor *t, const struct wb__fill_at *at);
 
 #endif

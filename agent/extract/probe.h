@@ -125,7 +125,7 @@ enum wb_fill_kind wb_probe_fill_kind(const struct wb_probe *p, uint32_t tensor);
  * @out, @bytes: memory for it, row-major, in the tensor's dtype
  *		(with has_devices: also of a device that parameters lie on, written there)
  * Returns 0; -EINVAL (no pass, no such tensor, @bytes differs from what is to be written);
- * -ENOTSUP: another device; -EIO.
+ * -ENOTSUP: another device; -ENOMEM; -EIO: the device failed, whatever its driver calls that.
  * Any thread between next_pass and end_pass.
  */
 int wb_probe_fill(const struct wb_probe *p, uint32_t tensor, bool expand, void *out, size_t bytes);

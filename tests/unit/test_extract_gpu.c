@@ -84,6 +84,45 @@ static void check_fill(const struct sim *s, const struct wb_probe *p, uint32_t t
 	free(there);
 }
 
+static const char *const unfilled[] = {
+	"fail cuLaunchKernel 1 1", "fail cuLaunchKernel 700 1", "fail cuCtxPushCurrent_v2 400 1"};
+
+static const char *unfilled_needs(int row)
+{
+	(void)row;
+	return FX_SCRIPT;
+}
+
+/* Also where the driver calls it an invalid value: -EINVAL says that there is no pass. */
+START_TEST(a_tensor_that_a_device_does_not_fill_has_failed)
+{
+	struct sim s = {.rng = {1}};
+	size_t bytes = 40 * 24 * 2;
+	struct wb_probe_param param;
+	const struct wbcu *cu;
+	struct wb_probe *p;
+	struct wb_pass pass;
+	struct wb_err err;
+	uint64_t dev;
+
+	fxl_case_plain(&s);
+	ck_assert_int_eq(fxl_manifest(&s, &err), 0);
+	fxl_allocate(&s);
+	param = s.param[0].p;
+	ck_assert_int_eq(wbcu_load(&cu, NULL), 0);
+	ck_assert_int_eq(cu->mem_alloc(&dev, bytes), 0);
+	ck_assert_int_eq(wb_probe_create(s.m, &param, 1, &s.opts, &p, &err), 0);
+	ck_assert_int_eq(wb_probe_next_pass(p, &pass, &err), 1);
+	fx_cuda_do(unfilled[_i]);
+	ck_assert_int_eq(wb_probe_fill(p, 0, false, (void *)(uintptr_t)dev, bytes), -EIO);
+	fx_cuda_do("reset");
+	ck_assert_int_eq(wb_probe_fill(p, 0, false, (void *)(uintptr_t)dev, bytes), 0);
+	wb_probe_destroy(p);
+	cu->mem_free(dev);
+	fxl_clear(&s);
+}
+END_TEST
+
 START_TEST(a_tensor_filled_on_a_device_is_the_host_s)
 {
 	struct sim s = {.rng = {1}};
@@ -646,6 +685,8 @@ int main(void)
 	tcase_add_loop_test(tc, a_tensor_filled_on_a_device_is_the_host_s, 0, 2);
 	FX_CUDA_ADD(tc, a_device_without_parameters_fills_no_tensor,
 		fx_cuda_devices() < 2 ? "a second device" : NULL);
+	FX_CUDA_ADD_ROWS(
+		tc, a_tensor_that_a_device_does_not_fill_has_failed, unfilled, unfilled_needs);
 	FX_CUDA_ADD(tc, what_comes_to_the_host_are_places_not_parameters, NULL);
 	FX_CUDA_ADD_ROWS(tc, hits_beyond_the_buffer_are_found_in_parts, large, large_needs);
 	FX_CUDA_ADD(tc, more_records_than_are_allowed_are_counted_not_fetched, NULL);

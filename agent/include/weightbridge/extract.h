@@ -146,7 +146,8 @@ WB_API int wb_extract_fill_kind(const struct wb_extract *x, uint32_t tensor);
  * @expand:	not 0: only what wb_extract_fill_kind() says; the caller makes views with stride 0
  * @out:	memory of the host, or of a GPU that parameters lie on (devices): then it is written
  *		there, by a kernel that is over when this returns
- * Returns 0; -EINVAL (@bytes is not what is to be written); -ENOTSUP: another GPU; -EIO: it failed.
+ * Returns 0; -EINVAL (no pass is under way, @bytes is not what is to be written); -ENOTSUP: another
+ * GPU; -ENOMEM; -EIO: it failed.
  */
 WB_API int wb_extract_fill(
 	const struct wb_extract *x, uint32_t tensor, int expand, void *out, size_t bytes);
