@@ -157,6 +157,37 @@ static int add_workers(struct wb_deploy *d, const struct wb__tensors *t, struct 
 
 /* ---- checks ---- */
 
+/* Workers of a side that lie on one node, where it is full. */
+static uint32_t on_a_node(const struct wb_deploy_spec *s, const struct wb_parallel *side)
+{
+	return WB_MIN(side->world, s->gpus_per_node);
+}
+
+/* Pods of a node have one size, but for the last: workers cannot be divided into any number. */
+static int check_pods(const struct wb_deploy_spec *s, struct wb_err *err)
+{
+	static const char *const of[] = {"the trainer", "an engine"};
+	const uint32_t n[] = {on_a_node(s, &s->trainer), on_a_node(s, &s->rollout)};
+
+	if (s->pods > WB_MAX(n[0], n[1]))
+		return wb_err_set(err, -EINVAL,
+			"pods %" PRIu32 ": expected 1 to %" PRIu32 ", since a node has %" PRIu32
+			" workers of the trainer and %" PRIu32 " of an engine at most",
+			s->pods, WB_MAX(n[0], n[1]), n[0], n[1]);
+	for (size_t i = 0; s->pods && i < WB_ARRAY_SIZE(n); i++) {
+		uint32_t want = WB_MIN(s->pods, n[i]), size = (uint32_t)wb_ceil_div(n[i], want),
+			 made = (uint32_t)wb_ceil_div(n[i], size);
+
+		if (made < want)
+			return wb_err_set(err, -EINVAL,
+				"pods %" PRIu32 ": the %" PRIu32
+				" workers of %s on a node would be in %" PRIu32
+				" pods: give %" PRIu32 ", or a number that divides %" PRIu32,
+				s->pods, n[i], of[i], made, made, n[i]);
+	}
+	return 0;
+}
+
 static int check_spec(struct wb_deploy_spec *s, struct wb_err *err)
 {
 	uint64_t n;
@@ -177,6 +208,8 @@ static int check_spec(struct wb_deploy_spec *s, struct wb_err *err)
 	rc = wb_parallel_fit(&s->trainer, &s->model, err);
 	if (rc == 0)
 		rc = wb_parallel_fit(&s->rollout, &s->model, err);
+	if (rc == 0)
+		rc = check_pods(s, err);
 	if (rc < 0)
 		return rc;
 	n = s->trainer.world + (uint64_t)s->rollout.world * s->engines;

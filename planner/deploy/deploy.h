@@ -24,8 +24,10 @@ struct wb_deploy_spec {
 	uint32_t engines;
 	uint32_t gpus_per_node;
 	uint64_t rail_bytes_per_s; /* of each NIC, each direction */
-	uint32_t pods; /* of an engine, or the trainer, on a node, where there are workers for them;
-			  0 = 1 */
+	/* Of an engine, or the trainer, on a node; of a side with fewer workers there one each.  No
+	 * more than the larger side has workers there, and a number into which equal pods, but for
+	 * a smaller last one, divide them.  0 = 1. */
+	uint32_t pods;
 	/* Pods of a node reach each other's memory; else each is a node of its own to the planner.
 	 */
 	bool shares_memory;
