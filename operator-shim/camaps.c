@@ -20,6 +20,7 @@
 #define MOD "certs"
 #define RETRY_NS (2 * WB_NS_PER_S)
 #define NS_BYTES 64
+#define VERSION_BYTES 64
 #define KEY "ca.crt"
 #define LONG "tooLong" /* of a map that is kept: bytes of its KEY, which is not */
 #define SAID_NS (60 * WB_NS_PER_S)
@@ -32,6 +33,11 @@ struct space {
 	struct wb__camaps *m;
 	char ns[NS_BYTES];
 	json_t *owner; /* uid -> name */
+	/* resourceVersion of the map when these were last written, as its answer said.  Of the
+	 * owners that it has not all are kept here (lean.h), and ours may come after any number of
+	 * others'.  "" = they have changed since. */
+	char written[VERSION_BYTES];
+	bool is_changed; /* while rq is under way */
 	struct wb_kube_rq *rq;
 	uint64_t next_ns; /* not before */
 	uint64_t said_ns; /* that somebody put something long there */
@@ -104,6 +110,8 @@ static bool is_as_wanted(const struct space *s)
 
 	if (!o || !pem || strcmp(pem, s->m->pem) != 0)
 		return false;
+	if (*s->written && !strcmp(s->written, wb_kube_meta(o, "resourceVersion")))
+		return true;
 	list = json_object_get(json_object_get(o, "metadata"), "ownerReferences");
 	json_array_foreach(list, i, owner)
 	{
@@ -126,6 +134,9 @@ static void on_written(void *cookie, const struct wb_kube_reply *r)
 			WB_S("why", r->err.msg));
 		s->next_ns = wb_now_ns(&wb_clock_real) + RETRY_NS;
 	} else {
+		if (!s->is_changed)
+			snprintf(s->written, sizeof(s->written), "%s",
+				wb_kube_meta(r->body, "resourceVersion"));
 		/* The watch brings what was written; until then it is not written again. */
 		s->next_ns = wb_now_ns(&wb_clock_real) + RETRY_NS / 4;
 	}
@@ -154,6 +165,7 @@ static void write_map(struct space *s)
 	struct wb_buf b;
 
 	say_long(s);
+	s->is_changed = false;
 	wb_buf_init(&b, 4096);
 	wb_buf_printf(&b, "/api/v1/namespaces/");
 	wb_kube_put_escaped(&b, s->ns);
@@ -246,12 +258,14 @@ void wb__camaps_owner(
 		s->next = m->space;
 		m->space = s;
 	}
-	if (!s)
-		return;
+	if (!s || is_there == !!json_object_get(s->owner, uid))
+		return; /* told at each change of it */
 	if (is_there)
 		json_object_set_new(s->owner, uid, json_string(name));
 	else
 		json_object_del(s->owner, uid);
+	s->is_changed = true;
+	s->written[0] = '\0';
 	wake(m);
 }
 

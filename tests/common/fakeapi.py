@@ -154,8 +154,10 @@ class FakeApi:
             else:
                 key = (parts[-2], ns, parts[-1])
                 old = self.objects.get(key, {"metadata": {}})
-                new = {**old, **body, "metadata": {**old["metadata"], "name": parts[-1], "namespace": ns,
-                                                   "resourceVersion": self.next_version()}}
+                new = {**old, **body, "metadata": applied(old["metadata"], body.get("metadata", {}), ns, parts[-1])}
+                if new == old:  # no news, and no other version
+                    return conn.reply(200, old)
+                new["metadata"]["resourceVersion"] = self.next_version()
             self.keep(key, new, "MODIFIED")
         if self.lose(rq.method, path):
             return conn.status(504, "Timeout")
@@ -180,6 +182,14 @@ class FakeApi:
                             for v, k, what, o in news if k == kind and v > since)
             if data:
                 conn.chunk(data)
+
+
+def applied(old, body, ns, name):
+    """Metadata after server-side apply: owners of others stay."""
+    mine = body.get("ownerReferences", [])
+    kept = old.get("ownerReferences", [])
+    owners = kept + [o for o in mine if o["uid"] not in {k["uid"] for k in kept}]
+    return {**old, "namespace": ns, "name": name, **({"ownerReferences": owners} if owners else {})}
 
 
 def review(body):

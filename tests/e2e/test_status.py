@@ -195,6 +195,36 @@ def config_map_that_is_filled(api):
         assert len(said) == 1 and "70000" in said[0] and '"n"' in said[0], said
 
 
+def config_map_with_false_owners(api):
+    """More of them than are kept, before ours: it is written once, as is seen by what the API server says it wrote."""
+    def writes():
+        return len(api.written("/n/configmaps/weightbridge-ca"))
+
+    def owned():
+        return [o["name"] for o in (api.get("configmaps", "n", "weightbridge-ca") or {})
+                .get("metadata", {}).get("ownerReferences", [])]
+
+    def renewed(times):
+        """The lease, every few seconds."""
+        for _ in range(times):
+            was = api.lease["metadata"]["resourceVersion"]
+            until("the lease is renewed", lambda was=was: api.lease["metadata"]["resourceVersion"] != was)
+    false = [{"apiVersion": "weightbridge.io/v1alpha1", "kind": "WeightTransfer", "name": f"f{i}", "uid": f"false-{i}"}
+             for i in range(64)]
+    api.put("weighttransfers", transfer("n", "t"))
+    with Operator(api, "--tls-ca", api.cert[0]):
+        until("written", lambda: owned() == ["t"])
+        filled = api.get("configmaps", "n", "weightbridge-ca")
+        api.put("configmaps", {**filled, "metadata": {**filled["metadata"], "ownerReferences": false}})
+        until("owned again", lambda: "t" in owned())
+        renewed(2)  # by then it has seen what it wrote
+        before = writes()
+        renewed(2)  # written again and again it would be twice a second
+        assert writes() == before, writes() - before
+        api.put("weighttransfers", transfer("n", "second"))
+        until("the second one owns it too", lambda: "second" in owned())
+
+
 def main():
     with tempfile.TemporaryDirectory() as d:
         with FakeApi(d) as api:
@@ -219,6 +249,8 @@ def main():
                 assert "apply crds/weighttransfer.yaml" in op.text()
         with FakeApi(d) as api:
             config_map_that_is_filled(api)
+        with FakeApi(d) as api:
+            config_map_with_false_owners(api)
 
 
 if __name__ == "__main__":
