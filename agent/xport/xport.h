@@ -321,7 +321,8 @@ bool wb_xport_meet(const char *mine, const char *theirs, const char *allowed, bo
  */
 int wb_xport_memory(const char *folder, char *out, size_t cap);
 /** wb_xport_memory_rate - bytes a second that one thread copies here, as each rail of shm does: the
- *  best of a few copies, which take some milliseconds.  0: no memory to try it in. */
+ *  best of a few copies, which take a few milliseconds, of memory that no cache holds (on x86-64
+ * and arm64; elsewhere it may be in one, and the rate too high).  0: no memory to try it in. */
 uint64_t wb_xport_memory_rate(void);
 /** wb_xport_sockets - of a connection from an agent with @n_rail rails to one with this endpoint
  *  text, which names an address for each of its: every rail of either has a socket, and there are
