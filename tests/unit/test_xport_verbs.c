@@ -203,6 +203,36 @@ START_TEST(a_port_that_comes_back_is_used_again)
 }
 END_TEST
 
+/* All queue pairs belong to a port that was down.  It is up, and reaches nobody yet: one stays
+ * where it carries, or all would be lost there, and the connection with them. */
+START_TEST(one_queue_pair_stays_when_a_port_comes_back_that_reaches_nobody)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .is_apart = true});
+	v->port(0, 1, false);
+	fx_join(&f);
+	j = fx_job_make(&f, 16 * MIB, 3, 1);
+	fx_job_run(&f, j, true);
+	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 0);
+	r.device = 0;
+	r.count = 0;
+	r.status = IBV_WC_RETRY_EXC_ERR;
+	v->rule(&r);
+	v->port(0, 1, true);
+	while (stats(f.dst.x).rails_lost < 3) { /* those that went back */
+		f.src.n_ev = f.dst.n_ev = 0;
+		fx_job_run(&f, j, false);
+		ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	}
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
 /* The port is up, and nothing answers there. */
 START_TEST(a_way_that_swallows_reads_gets_few_of_them)
 {
@@ -708,6 +738,7 @@ int main(void)
 		c, rails_that_are_apart_keep_to_their_ports, 0, (int)WB_ARRAY_SIZE(apart));
 	tcase_add_loop_test(c, what_a_port_s_event_says_is_done_within_the_chunk, 0, WHATS);
 	tcase_add_loop_test(c, a_port_that_comes_back_is_used_again, 0, 2);
+	tcase_add_test(c, one_queue_pair_stays_when_a_port_comes_back_that_reaches_nobody);
 	tcase_add_test(c, a_way_that_swallows_reads_gets_few_of_them);
 	tcase_add_test(c, the_last_queue_pair_s_end_names_device_port_and_peer);
 	tcase_add_test(c, who_has_no_port_that_is_up_says_which_is_down);
