@@ -254,7 +254,7 @@ static const struct {
 	const char *shm; /* in place of the source's own */
 } gone[] = {
 	{"unix:@weightbridge-nobody"}, /* another network namespace: nobody listens there */
-	{"unix:/nonexistent/weightbridge"}, {ELSE}, /* another host: not even tried */
+	{"unix:/nonexistent/weightbridge"}, {NULL}, /* another host's, see below: not even tried */
 };
 
 /* Somebody here who has the name that an agent of another host has there. */
@@ -276,11 +276,15 @@ START_TEST(memory_that_cannot_be_shared_gives_way_inside_the_call)
 {
 	struct fx_xport f;
 	char tcp[WB_XPORT_ENDPOINT_MAX], why[256];
-	int fd = listen_as(strchr(ELSE, '@') + 1);
+	char other[64]; /* a name that nobody else who runs this has at the time */
+	int fd;
 
+	snprintf(other, sizeof(other), "unix:@wb-00000000000000bb-%016x", (unsigned)getpid());
+	fd = listen_as(strchr(other, '@') + 1);
 	fx_open(&f, "set:shm,tcp/shm,tcp", &(struct fx_opts){0});
 	ck_assert(wb_xport_way(f.src.endpoint, 1, tcp, sizeof(tcp)));
-	snprintf(f.src.endpoint, sizeof(f.src.endpoint), "%s;%.100s", gone[_i].shm, tcp);
+	snprintf(f.src.endpoint, sizeof(f.src.endpoint), "%s;%.100s",
+		gone[_i].shm ? gone[_i].shm : other, tcp);
 	fx_join(&f);
 	ck_assert_str_eq(f.dst.via, "tcp");
 	move_a_chunk(&f);
