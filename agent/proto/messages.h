@@ -486,7 +486,7 @@ enum wb_app_end_result {
 	F(X, PEER_FEEDER, feeder, 0, OPT, 1, "feeds: the engine that holds the version; LOST: the one that is lost") \
 	F(X, U32, coordinator, 0, OPT, 1, "PREPARE, STOP: agent that leads the transfer") \
 	F(X, PEER_POLL, poll, 0, OPT, 1, "PROMISE, TARGET: a poll count; DOUBT and its answers: the one of that stop; TRIGGER, FINAL: refusals") \
-	F(X, PEER_HOW, how, 0, OPT, 1, "ENGINE: engine state; END, OUTCOME: result; PROGRESS: stage; RESUME, DOUBT, RECALLED: bits; TRIGGER, SERVE, FINAL: number of the call; LACK, LACKED: of the question") \
+	F(X, PEER_HOW, how, 0, OPT, 1, "ENGINE: engine state; END, OUTCOME: result; PROGRESS: stage; STOPPED: 1 = asks for ALL_STOPPED; RESUME, DOUBT, RECALLED: bits; TRIGGER, SERVE, FINAL: number of the call; LACK, LACKED: of the question") \
 	F(X, U32, losses, 0, OPT, 1, "number of LOST orders taken in") \
 	F(X, BOOL, feed, 0, OPT, 1, "a feed: no trainer takes part") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
@@ -576,6 +576,7 @@ enum wb_app_end_result {
 	uint32_t name; /* ENGINE, END, OUTCOME: enum wb_engine_state */ \
 	uint32_t progress; /* PROGRESS: enum progress of transfer/party.h */ \
 	uint32_t says; /* RESUME, DOUBT, RECALL, RECALLED: bits, resume.c and doubt.c */ \
+	uint32_t asks; /* STOPPED: 1 = for ALL_STOPPED; 0 of an older agent */ \
 	uint32_t call; /* TRIGGER, and the SERVE and FINAL that answer it; 0 = of an older agent */ \
 	uint32_t question; /* LACK, LACKED */ \
 };

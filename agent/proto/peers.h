@@ -71,7 +71,9 @@ enum wbp_needs {
 	P(32, RECALLED, PARTY, LEAD, BOTH, "the answer") \
 	P(33, OUTCOME, LEAD, PARTY, BOTH, "the END that those workers missed") \
 	P(34, LACK, TRAINERS, ANY, TRANSFER, "which chunks do your workers lack of trainer workers here? (only to agents that know it)") \
-	P(35, LACKED, ANY, TRAINERS, TRANSFER, "the answer")
+	P(35, LACKED, ANY, TRAINERS, TRANSFER, "the answer") \
+	P(36, ALL_STOPPED, LEAD, PARTY, BOTH, "all of the engine have: no worker goes on before it knows how that ended (only to parties whose STOPPED asks for it)") \
+	P(37, HEARD, PARTY, LEAD, BOTH, "the answer; OPEN and INSTALL come after it")
 /* clang-format on */
 
 #define WB__PEER_ENUM(number, name, from, to, needs, text) WBP_PEER_##name = (number),

@@ -39,6 +39,7 @@ static void check_party(const struct epoch *e, uint32_t engine)
 	assert(p->is_opened || p->is_staged || p->state < PARTY_MOVING);
 	assert(p->is_opened || p->state != PARTY_COPYING);
 	assert(p->has_target || (p->state != PARTY_HOOKS && p->state != PARTY_STOPPED));
+	assert(!p->knows_all_stopped || p->state >= PARTY_STOPPED);
 }
 
 static void check_doubt(const struct doubt *d)

@@ -107,10 +107,11 @@ void wb__transfer_doubt_begin(struct party *p)
 {
 	/* Who leads may begin the next run under the plan that is in use, before a newer one is. */
 	struct epoch *e = active_epoch(p->e->obj);
-	/* It was told to change, and waited for readers.  So the others were, and are torn or in
-	 * doubt like this: none of them runs on, as one may that had not begun, and waits for it.
-	 */
-	uint64_t ns = p->state == PARTY_OPENING ? TRANSFER_DOUBT_TOLD_NS : patience_ns(p->e);
+	/* All have stopped, and others may have been told to change.  They are torn or in doubt
+	 * like this: none of them runs on, as one may that had not begun, and waits for it. */
+	bool knows =
+		p->state == PARTY_OPENING || (p->state == PARTY_STOPPED && p->knows_all_stopped);
+	uint64_t ns = knows ? TRANSFER_DOUBT_TOLD_NS : patience_ns(p->e);
 
 	wb__transfer_party_stop_flow(p);
 	for_party_worker (p->e, p->engine, i) {

@@ -13,7 +13,8 @@
 /* For an agent to be started again, and the answer; as much of the step deadline as that is. */
 #define TRANSFER_DOUBT_NS (15 * WB_NS_PER_S)
 #define TRANSFER_DOUBT_MAX_NS (25 * WB_NS_PER_S)
-#define TRANSFER_DOUBT_TOLD_NS (600 * WB_NS_PER_S) /* as long as a library waits */
+#define TRANSFER_DOUBT_TOLD_NS                                                                     \
+	(600 * WB_NS_PER_S) /* all have stopped: as long as a library waits */
 #define TRANSFER_ASK_AGAIN_NS WB_NS_PER_S
 
 struct lead;

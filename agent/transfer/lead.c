@@ -359,17 +359,11 @@ void wb__transfer_lead_go_on(struct lead *l)
 	send_all(l, &target);
 }
 
-static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
+/* Parameters may change. */
+static void open_all(struct lead *l)
 {
 	struct wb_msg_peer open = order(l, WBP_PEER_OPEN);
 
-	l->agent[from].stopped = true;
-	if (m->code < 0) {
-		fail(l, m->code, m->sentence);
-		return;
-	}
-	if (!ALL(l, stopped))
-		return;
 	if (l->is_staged) {
 		struct wb_msg_peer install = order(l, WBP_PEER_INSTALL);
 
@@ -384,6 +378,36 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	wb__transfer_trace(l->e->obj, "receive", l->e->r->engine[l->engine].name, l->transfer, 0);
 	send_all(l, &open);
 	tell_coordinator(l, WB_ENGINE_RECEIVING);
+}
+
+/* Nobody's parameters change before each party knows that all have stopped.  Else, where this agent
+ * died now, one of them could not tell whether another's have begun to, and might let its workers
+ * go on to a step in which they wait for one that is torn. */
+static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct wb_msg_peer all_stopped = order(l, WBP_PEER_ALL_STOPPED);
+
+	l->agent[from].stopped = true;
+	l->agent[from].heard = !m->asks;
+	if (m->code < 0) {
+		fail(l, m->code, m->sentence);
+		return;
+	}
+	if (!ALL(l, stopped))
+		return;
+	wb__transfer_lead_set(l, LEAD_TELLING);
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
+		if (l->agent[a].takes_part && !l->agent[a].heard)
+			wb__transfer_send(l->e, a, &all_stopped);
+	if (ALL(l, heard))
+		open_all(l);
+}
+
+static void on_heard(struct lead *l, uint32_t from)
+{
+	l->agent[from].heard = true;
+	if (ALL(l, heard))
+		open_all(l);
 }
 
 static bool received_all(const struct lead *l)
@@ -531,6 +555,14 @@ void wb__transfer_on_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg
 		on_stopped(l, from, m);
 }
 
+void wb__transfer_on_HEARD(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct lead *l = said_in(e, from, m);
+
+	if (l && l->state == LEAD_TELLING)
+		on_heard(l, from);
+}
+
 void wb__transfer_on_PROGRESS(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = heard_of(e, from, m);
@@ -643,6 +675,7 @@ bool wb__transfer_lead_is_late(const struct lead *l, uint32_t agent)
 	bool late = l->state == LEAD_PROMISES
 			    ? !x->promised || wb__transfer_doubt_waits_for(l, agent)
 		    : l->state == LEAD_STOPS      ? !x->stopped
+		    : l->state == LEAD_TELLING    ? !x->heard
 		    : l->state == LEAD_MOVING     ? !x->complete
 		    : l->state == LEAD_STAGING    ? !x->complete
 		    : l->state == LEAD_INSTALLING ? !x->installed
@@ -653,8 +686,8 @@ bool wb__transfer_lead_is_late(const struct lead *l, uint32_t agent)
 
 static void expired(struct lead *l)
 {
-	bool is_step =
-		l->state == LEAD_PROMISES || l->state == LEAD_STOPS || l->state == LEAD_ENDING;
+	bool is_step = l->state == LEAD_PROMISES || l->state == LEAD_STOPS ||
+		       l->state == LEAD_TELLING || l->state == LEAD_ENDING;
 	uint64_t bound_ns =
 		is_step ? l->e->r->engine_step_deadline_ns : l->e->r->transfer_deadline_ns;
 	char text[WB_ERR_MSG_MAX], who[512] = "";
@@ -673,6 +706,7 @@ static void expired(struct lead *l)
 		l->state == LEAD_PROMISES ? "STOP was not answered"
 		: l->state == LEAD_STOPS
 			? "the common poll was not reached, or before_update_hook did not return,"
+		: l->state == LEAD_TELLING ? "that all have stopped was not answered"
 		: l->state == LEAD_MOVING || l->state == LEAD_STAGING
 			? "not everything was received"
 		: l->state == LEAD_INSTALLING ? "the new weights were not installed"

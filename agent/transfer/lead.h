@@ -7,10 +7,10 @@
  * (The *coordinator* leads the whole transfer: coordinator.h.)
  *
  * Invariants: one that is not NONE has a line for each agent; TARGET is sent when all have
- * promised, OPEN or INSTALL when all have stopped; Committed is said only when all are whole, or
- * have installed; how a run ended is said once.  What is staged goes by STAGING, STAGED and
- * INSTALLING, what is not by MOVING; judges are asked in STAGED only; a deadline ends each state
- * but STAGED and DONE.
+ * promised, OPEN or INSTALL when all have stopped and all who ask know so; Committed is said only
+ * when all are whole, or have installed; how a run ended is said once.  What is staged goes by
+ * STAGING, STAGED and INSTALLING, what is not by MOVING; judges are asked in STAGED only; a
+ * deadline ends each state but STAGED and DONE.
  */
 #include "transfer/ballot.h"
 #include "transfer/doubt.h"
@@ -24,6 +24,7 @@ enum lead_state {
 	LEAD_STAGED, /* waits for the decision */
 	LEAD_PROMISES,
 	LEAD_STOPS,
+	LEAD_TELLING, /* all have stopped, and are told so */
 	LEAD_MOVING,
 	LEAD_INSTALLING,
 	LEAD_ENDING,
@@ -32,7 +33,7 @@ enum lead_state {
 
 struct lead_agent {
 	/* bools only, in front: read by offset */
-	bool takes_part, promised, stopped, received, complete, installed, ended, down;
+	bool takes_part, promised, stopped, heard, received, complete, installed, ended, down;
 	uint32_t losses; /* losses it has taken in when it said received */
 	uint64_t since; /* number of the first order to it, on its wire; 0 = any */
 };

@@ -205,6 +205,7 @@ static void report_stopped(struct party *p, int64_t code, const char *sentence)
 	char text[WB_ERR_MSG_MAX];
 
 	snprintf(text, sizeof(text), "%s", sentence ? sentence : "");
+	m.asks = true;
 	m.code = code;
 	m.sentence = code ? text : NULL;
 	wb__transfer_party_set(p, PARTY_STOPPED);
@@ -429,6 +430,19 @@ void wb__transfer_on_TARGET(struct epoch *e, uint32_t from, const struct wb_msg_
 		return;
 	set_target(p, m->poll);
 	check_parked(p);
+}
+
+void wb__transfer_on_ALL_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	struct party *p = run_of(e, m);
+	struct wb_msg_peer heard;
+
+	(void)from;
+	if (!p || p->state != PARTY_STOPPED)
+		return;
+	p->knows_all_stopped = true;
+	heard = reply(p, WBP_PEER_HEARD);
+	wb__transfer_send(e, p->lead, &heard);
 }
 
 void wb__transfer_on_OPEN(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

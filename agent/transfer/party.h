@@ -7,7 +7,8 @@
  *
  * Invariants: a party that is not NONE has an epoch, a transfer and its engine's lead; a feed is
  * never staged, and what is not staged never CLEARING, STAGED or COPYING; parameters change from
- * MOVING on (staged: from COPYING on), not before; whoever is in HOOKS or STOPPED knows the target.
+ * MOVING on (staged: from COPYING on), not before; whoever is in HOOKS or STOPPED knows the target;
+ * only who has stopped knows that all have.
  */
 #include "transfer/flows.h"
 
@@ -35,6 +36,7 @@ struct party {
 	bool is_feed; /* brings what others hold */
 	bool is_opened; /* a parameter may have been written */
 	bool has_target; /* the common poll is known */
+	bool knows_all_stopped; /* the engine's others, too: parameters of theirs may change */
 	bool is_staged; /* by areas */
 	bool is_decided; /* no hook can stop it any more */
 	bool opening; /* sinks are being opened: no conclusions yet */

@@ -5,6 +5,7 @@
 #include "tests/common/world_check.h"
 
 #include "base/log.h"
+#include "proto/peers.h"
 
 #include <check.h>
 #include <string.h>
@@ -172,6 +173,99 @@ START_TEST(who_was_told_to_change_does_not_go_on_before_the_answer)
 	world_run_for(&w, 5 * WB_NS_PER_S);
 	ck_assert_int_eq(w.worker[1].phase, w.worker[2].phase);
 	world_check_commits(&w, 4);
+	world_finish(&w);
+}
+END_TEST
+
+static bool is_lost; /* the order to change, to the engine's other agent */
+
+static void lose_order(void *ctx, const struct world_agent *from, const char *to,
+	const struct wb_msg_peer *m, const void *data, size_t bytes)
+{
+	struct wb_sim_fault f = {.kind = WB_SIM_DROP,
+		.items = WB_SIM_MSG,
+		.from = from->name,
+		.to = to,
+		.until_ns = world_now(&w) + WB_NS_PER_S};
+
+	(void)ctx;
+	(void)data;
+	(void)bytes;
+	if (is_lost || strcmp(to, "e0-1") != 0 ||
+		(m->kind != WBP_PEER_OPEN && m->kind != WBP_PEER_INSTALL))
+		return;
+	is_lost = true;
+	ck_assert_int_eq(wb_sim_fault_add(w.net, &f), 0);
+}
+
+/* Workers wait for each other in each step.  Their lead dies when its own worker has begun to
+ * change and the order to do so was lost on its way to the other, and the plan that brings the
+ * answer comes late.  The other does not go on by itself, to a step in which it would wait for one
+ * that is torn, or has installed, where no stop reaches it.  _i: with staging. */
+START_TEST(who_has_stopped_with_all_others_does_not_go_on_before_the_answer)
+{
+	struct world_opts o = world_small;
+
+	o.engines = 1;
+	o.agents_per_engine = 2;
+	o.rollout_staged = _i;
+	o.drift = 1;
+	o.deaf = true;
+	world_check_begin(&w, &o);
+	world_check_commits(&w, 1);
+	is_lost = false;
+	w.watch.message = lose_order;
+	world_send(&w, 2);
+	if (_i)
+		world_check_phase(&w, 1, WORLD_INSTALLED);
+	else
+		while (w.worker[1].page->touched != 2)
+			ck_assert(wb_sim_step(w.net));
+	ck_assert(is_lost);
+	ck_assert_int_eq(w.worker[2].phase, WORLD_BEGUN);
+	world_kill_agent_only(&w, 1);
+	world_run_for(&w, 2 * WB_NS_PER_S);
+	world_start_agent(&w, 1);
+	world_run_for(&w, 40 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[2].phase, WORLD_BEGUN);
+	world_plan(&w);
+	world_run_for(&w, 5 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[1].phase, w.worker[2].phase);
+	ck_assert_int_eq(w.worker[1].version, w.worker[2].version);
+	world_check_commits(&w, 3);
+	w.watch.message = NULL;
+	world_finish(&w);
+}
+END_TEST
+
+/* Its lead dies before it has said that all have stopped.  The lead's worker was not told to begin,
+ * and is let go by that, to a step in which it waits for the other and cannot come back: so this
+ * one goes on, too, and no longer than an agent needs to come back. */
+START_TEST(who_does_not_know_that_all_have_stopped_goes_on_in_time)
+{
+	struct world_opts o = world_small;
+
+	o.engines = 1;
+	o.agents_per_engine = 2;
+	o.drift = 1;
+	o.deaf = true;
+	world_check_begin(&w, &o);
+	world_check_commits(&w, 1);
+	w.worker[1].hook_ns = 5 * WB_NS_PER_S;
+	world_send(&w, 2);
+	world_check_phase(&w, 2, WORLD_BEGUN);
+	world_run_for(&w, WB_NS_PER_MS);
+	ck_assert_int_eq(w.worker[1].phase, WORLD_BEFORE);
+	w.worker[1].hook_ns = 0;
+	world_kill_agent_only(&w, 1);
+	world_check_phase(&w, 1, WORLD_RUN);
+	world_start_agent(&w, 1);
+	world_run_for(&w, 40 * WB_NS_PER_S);
+	ck_assert_int_eq(w.worker[2].phase, WORLD_RUN);
+	world_plan(&w);
+	world_run_for(&w, WB_NS_PER_S);
+	world_check_hold(&w, 1);
+	world_check_commits(&w, 3);
 	world_finish(&w);
 }
 END_TEST
@@ -352,6 +446,9 @@ int main(void)
 	tcase_add_test(tc, a_worker_that_was_stopped_knows_that_it_was_written_to);
 	tcase_add_loop_test(tc, who_was_stopped_does_not_leave_those_behind_who_install, 0, 2);
 	tcase_add_test(tc, who_was_told_to_change_does_not_go_on_before_the_answer);
+	tcase_add_loop_test(
+		tc, who_has_stopped_with_all_others_does_not_go_on_before_the_answer, 0, 2);
+	tcase_add_test(tc, who_does_not_know_that_all_have_stopped_goes_on_in_time);
 	tcase_add_test(tc, a_torn_worker_says_so_while_its_hook_runs);
 	tcase_add_test(tc, a_hook_that_has_run_ends_the_update_that_it_was_for);
 	tcase_add_test(tc, who_is_in_doubt_asks_under_the_plan_in_use);

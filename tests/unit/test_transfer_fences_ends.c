@@ -88,6 +88,8 @@ static const struct {
 } expired[] = {
 	{LEAD_PROMISES, LEAD_DONE, false, false, WB_ENGINE_ABORTED},
 	{LEAD_STOPS, LEAD_DONE, false, false, WB_ENGINE_ABORTED},
+	{LEAD_TELLING, LEAD_DONE, false, false, WB_ENGINE_ABORTED},
+	{LEAD_TELLING, LEAD_DONE, true, false, WB_ENGINE_ABORTED},
 	{LEAD_MOVING, LEAD_DONE, false, false, WB_ENGINE_TORN},
 	{LEAD_ENDING, LEAD_DONE, false, false, WB_ENGINE_COMMITTED},
 	{LEAD_STAGING, LEAD_DONE, true, false, WB_ENGINE_ABORTED},

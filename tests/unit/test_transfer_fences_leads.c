@@ -159,6 +159,66 @@ START_TEST(a_feed_brings_no_engine_back)
 }
 END_TEST
 
+/* Transfer 1, up to where all have stopped; @hook_ns: of the other agent's worker, which stops
+ * last. */
+static struct lead *run_until(enum lead_state state, bool is_staged, uint64_t hook_ns)
+{
+	struct world_opts o = shape;
+
+	o.rollout_staged = is_staged;
+	begin(&o);
+	w.worker[PARTY].hook_ns = hook_ns;
+	world_send(&w, 1);
+	RUN_UNTIL(lead_of(LEAD)->state == state && lead_of(LEAD)->agent[LEAD].stopped);
+	return lead_of(LEAD);
+}
+
+/* If it died now, who does not know that might let its workers go on without those that change. */
+START_TEST(nobody_changes_before_all_know_that_all_have_stopped)
+{
+	uint32_t order = _i ? WBP_PEER_INSTALL : WBP_PEER_OPEN;
+	struct lead *l = run_until(LEAD_TELLING, _i, 0);
+
+	ck_assert_ptr_nonnull(last(LEAD, "e0-1", WBP_PEER_ALL_STOPPED));
+	ck_assert(l->agent[LEAD].heard && !l->agent[PARTY].heard);
+	say(LEAD, PARTY, of_lead(WBP_PEER_HEARD, 9));
+	ck_assert_int_eq(l->state, LEAD_TELLING);
+	ck_assert_uint_eq(n_times(LEAD, "e0-1", order), 0);
+	for (int k = 0; k < 2; k++) { /* once is enough */
+		say(LEAD, PARTY, of_lead(WBP_PEER_HEARD, 1));
+		ck_assert_int_eq(l->state, _i ? LEAD_INSTALLING : LEAD_MOVING);
+		ck_assert_uint_eq(n_times(LEAD, "e0-1", order), 1);
+	}
+	end();
+}
+END_TEST
+
+/* One of an older version does not ask, and would not answer. */
+START_TEST(who_does_not_ask_whether_all_have_stopped_is_not_waited_for)
+{
+	struct lead *l = run_until(LEAD_STOPS, _i, 60 * WB_NS_PER_S);
+
+	ck_assert(!l->agent[PARTY].stopped);
+	say(LEAD, PARTY, of_lead(WBP_PEER_STOPPED, 1));
+	ck_assert_int_eq(l->state, _i ? LEAD_INSTALLING : LEAD_MOVING);
+	ck_assert_uint_eq(n_times(LEAD, "e0-1", WBP_PEER_ALL_STOPPED), 0);
+	end();
+}
+END_TEST
+
+START_TEST(who_has_not_heard_that_all_have_stopped_is_named)
+{
+	struct lead *l = run_until(LEAD_TELLING, false, 0);
+
+	l->deadline_ns = world_now(&w);
+	(void)wb_transfer_tick(w.agent[LEAD].core);
+	ck_assert_int_eq(l->state, LEAD_DONE);
+	ck_assert_msg(strstr(l->sentence, "that all have stopped was not answered by e0-1 within"),
+		"%s", l->sentence);
+	end();
+}
+END_TEST
+
 static bool has_said_received(void)
 {
 	const struct said *s = last(LEAD, NULL, WBP_PEER_ENGINE);
@@ -323,6 +383,9 @@ int main(void)
 	tcase_add_loop_test(tc, a_number_that_an_engine_has_seen_is_refused, 0, 2);
 	tcase_add_test(tc, a_number_below_one_that_the_agent_has_seen_is_refused);
 	tcase_add_loop_test(tc, a_feed_brings_no_engine_back, 0, 2);
+	tcase_add_loop_test(tc, nobody_changes_before_all_know_that_all_have_stopped, 0, 2);
+	tcase_add_loop_test(tc, who_does_not_ask_whether_all_have_stopped_is_not_waited_for, 0, 2);
+	tcase_add_test(tc, who_has_not_heard_that_all_have_stopped_is_named);
 	tcase_add_test(tc, received_counts_when_the_loss_was_taken_in);
 	tcase_add_loop_test(tc, an_engine_that_loses_an_agent_after_the_decision_is_torn, 0, 2);
 	tcase_add_loop_test(tc, an_engine_that_loses_an_agent_while_bytes_move_is_torn, 0, 2);

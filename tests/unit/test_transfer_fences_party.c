@@ -121,6 +121,32 @@ START_TEST(a_party_does_not_wait_for_ever_for_a_lead_that_says_nothing)
 }
 END_TEST
 
+/* Who has not stopped does not know it of all: what it hears is of a run before. */
+START_TEST(who_has_stopped_hears_that_all_have)
+{
+	const struct party *p;
+
+	begin(&shape);
+	commits(1);
+	w.worker[PARTY].hook_ns = WB_NS_PER_S;
+	world_send(&w, 2);
+	p = party_of(PARTY);
+	RUN_UNTIL(p->state == PARTY_HOOKS);
+	forget_said();
+	say(PARTY, LEAD, about(WBP_PEER_ALL_STOPPED, 2));
+	ck_assert(!p->knows_all_stopped);
+	RUN_UNTIL(p->state == PARTY_STOPPED);
+	ck_assert(last(PARTY, "e0-0", WBP_PEER_STOPPED)->m.asks);
+	say(PARTY, LEAD, about(WBP_PEER_ALL_STOPPED, 1));
+	ck_assert(!p->knows_all_stopped);
+	ck_assert_uint_eq(n_times(PARTY, "e0-0", WBP_PEER_HEARD), 0);
+	say(PARTY, LEAD, about(WBP_PEER_ALL_STOPPED, 2));
+	ck_assert(p->knows_all_stopped);
+	ck_assert_ptr_nonnull(last(PARTY, "e0-0", WBP_PEER_HEARD));
+	end();
+}
+END_TEST
+
 START_TEST(a_party_hears_of_its_own_transfer_only)
 {
 	struct wb_msg_peer stop = about(WBP_PEER_STOP, 5);
@@ -710,6 +736,7 @@ int main(void)
 	tcase_add_test(tc, a_worker_that_was_parked_before_has_to_come_to_the_target);
 	tcase_add_loop_test(tc, each_worker_of_an_agent_is_waited_for, 0, 2);
 	tcase_add_loop_test(tc, a_party_does_not_wait_for_ever_for_a_lead_that_says_nothing, 0, 2);
+	tcase_add_test(tc, who_has_stopped_hears_that_all_have);
 	tcase_add_test(tc, a_party_hears_of_its_own_transfer_only);
 	tcase_add_loop_test(tc, what_is_torn_stays_so_when_its_repair_is_aborted, 0, 2);
 	tcase_add_test(tc, what_is_being_written_is_no_version);

@@ -3,7 +3,7 @@
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_two_engines.h"
 
-#define N_KIND 35
+#define N_KIND 37
 #define TRANSFER 9
 
 enum { AGENTS = 7, TRAINERS = 3 };
@@ -61,6 +61,8 @@ static const struct {
 	{"OUTCOME", "lead", "party", ""},
 	{"LACK", "trainers", "any", ""},
 	{"LACKED", "any", "trainers", ""},
+	{"ALL_STOPPED", "lead", "party", ""},
+	{"HEARD", "party", "lead", ""},
 };
 
 START_TEST(each_kind_has_a_row_under_its_number)
@@ -120,8 +122,8 @@ START_TEST(what_a_kind_needs_has_to_be_there)
 			n_transfer++;
 		}
 	}
-	ck_assert_int_eq(n_engine, 21);
-	ck_assert_int_eq(n_transfer, 28);
+	ck_assert_int_eq(n_engine, 23);
+	ck_assert_int_eq(n_transfer, 30);
 	ck_assert_int_eq(
 		check((struct wb_msg_peer){.kind = N_KIND + 1, .transfer = 1}, &err), -EBADMSG);
 }
