@@ -49,8 +49,7 @@ static int write_all(int fd, const void *p, size_t bytes)
 	return 0;
 }
 
-/* A memfd that holds a copy of @p and can never change again, so that the agent may map it. */
-static int sealed_copy(const char *name, const void *p, size_t bytes, struct wb_error *err)
+int wb__client_sealed_copy(const char *name, const void *p, size_t bytes, struct wb_error *err)
 {
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	int rc;
@@ -132,7 +131,7 @@ static int table_fd(const struct wb_client_attach *a, uint64_t *bytes_out, struc
 	}
 	*bytes_out = b.len;
 	fd = b.rc ? wb__client_fail(err, b.rc, "the table of parameters: %s", wb_strerror(b.rc))
-		  : sealed_copy("table of parameters", b.data, b.len, err);
+		  : wb__client_sealed_copy("table of parameters", b.data, b.len, err);
 	wb_buf_finish(&b);
 	return fd;
 }
@@ -203,9 +202,10 @@ int wb__client_reg_make(
 	if (!rc)
 		rc = wb__client_device_find(r, err);
 	if (!rc && a->manifest)
-		rc = r->manifest_fd = sealed_copy("manifest", a->manifest, a->manifest_bytes, err);
+		rc = r->manifest_fd =
+			wb__client_sealed_copy("manifest", a->manifest, a->manifest_bytes, err);
 	if (rc >= 0 && a->map)
-		rc = r->map_fd = sealed_copy("source map", a->map, a->map_bytes, err);
+		rc = r->map_fd = wb__client_sealed_copy("source map", a->map, a->map_bytes, err);
 	if (rc >= 0)
 		rc = r->table_fd = table_fd(a, &r->table_bytes, err);
 	if (rc < 0) {
@@ -245,6 +245,7 @@ void wb__client_attach_send(struct wb_client *c)
 		.n_param = r->n_param,
 		.numa = numa_here()};
 	int fds[WB__SEQ_FDS_MAX] = {r->manifest_fd, r->map_fd, r->table_fd};
+	struct wb__client_exports x = {.n = 0};
 	unsigned n = BLOB_FDS;
 	uint32_t i;
 	int area_fd;
@@ -267,11 +268,20 @@ void wb__client_attach_send(struct wb_client *c)
 	for (i = 0; i < r->n_mem; i++)
 		if (r->mem[i].fd >= 0)
 			fds[n++] = r->mem[i].fd;
+	if (r->gpu && c->agent_imports)
+		wb__client_device_export(r, WB__SEQ_FDS_MAX - n - 1, &x); /* 1: the area */
+	m.export_bytes = x.bytes;
+	m.export_fds = x.n;
+	m.unshared = x.why;
+	c->is_exported = x.n != 0;
+	memcpy(fds + n, x.fds, x.n * sizeof(fds[0]));
+	n += x.n;
 	area_fd = wb__client_area_fd(c->area, &m.area_bytes);
 	if (area_fd >= 0)
 		fds[n++] = area_fd;
 	if (!wb__client_send_msg(c, WBP_APP_ATTACH, &m, fds, n))
 		wb__client_attaching(c);
+	wb__client_exports_close(&x);
 }
 
 void wb__client_detach(struct wb_client *c, bool is_owner)

@@ -18,6 +18,7 @@
 #define UPDATE_TIMEOUT (600 * WB_NS_PER_S)
 #define REPAIR_TIMEOUT (300 * WB_NS_PER_S)
 #define RECONNECT_TIMEOUT (60 * WB_NS_PER_S)
+#define LEAVE_NS (5 * WB_NS_PER_S) /* for an agent to let go of what it imported */
 
 static_assert(
 	(int)WB_CODE_VERSION == (int)WB_EVERSION && (int)WB_CODE_PLAN == (int)WB_EPLAN &&
@@ -226,6 +227,26 @@ static int say_bye(struct wb_client *c)
 					     : 0;
 }
 
+static int ready_left(struct wb_client *c, void *arg, struct wb_error *err)
+{
+	(void)arg;
+	(void)err;
+	return wb_session_is_over(&c->session);
+}
+
+/* The application frees its memory after this, and an agent that works on memory of a GPU itself
+ * has to have let go by then (wb_mem_import()): it answers by closing when it has. */
+static void wait_left(struct wb_client *c)
+{
+	bool waits;
+
+	pthread_mutex_lock(&c->lock);
+	waits = c->is_exported && !c->lane && wb_session_is_up(&c->session);
+	pthread_mutex_unlock(&c->lock);
+	if (waits)
+		(void)wb__client_wait(c, wb__client_deadline(LEAVE_NS), ready_left, NULL, NULL);
+}
+
 int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 {
 	int rc = 0;
@@ -237,6 +258,7 @@ int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 		pthread_mutex_lock(&c->lock);
 		say_bye(c);
 		pthread_mutex_unlock(&c->lock);
+		wait_left(c);
 		pthread_mutex_destroy(&c->lock);
 	}
 	destroy(c);

@@ -190,6 +190,7 @@ static void on_welcome(struct wb_client *c, const struct wb_msg_app_welcome *m)
 		refuse_agent(c, m);
 		return;
 	}
+	c->agent_imports = m->imports;
 	enter(c, WB_SESSION_WELCOMED);
 	if (c->reg && c->mem != WB__MEM_RELEASED)
 		wb__client_attach_send(c);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters that lie on a GPU. */
+#include "base/buf.h"
 #include "client/internal.h"
 #include "mem/gpu.h"
-#include "mem/mem.h"
+#include "mem/travel.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 static_assert((int)WB_CLIENT_DEVICE_WORKER == WB_MEM_HEAP &&
 		      (int)WB_CLIENT_DEVICE_VMM == WB_MEM_CUDA_VMM &&
@@ -32,8 +35,7 @@ int wb_client_device_memory(
 	return 0;
 }
 
-/* The device of one object.  The lane works in this process: what the memory could travel as does
- * not matter. */
+/* The device of one object. */
 static int find_one(const struct wb_client_mem *m, struct wb_gpu **out, struct wb_err *err)
 {
 	uint8_t uuid[WB_MEM_UUID_BYTES];
@@ -68,6 +70,86 @@ int wb__client_device_find(struct wb__client_reg *r, struct wb_error *err)
 	}
 	return 0;
 }
+
+/* ---- for an agent that imports --------------------------------------------------------------- */
+
+void wb__client_exports_close(struct wb__client_exports *x)
+{
+	for (unsigned i = 0; i < x->n; i++)
+		if (x->fds[i] >= 0)
+			close(x->fds[i]);
+	x->n = 0;
+	x->bytes = 0;
+}
+
+/* 0, or -1 with the reason in out->why. */
+static int export_one(const struct wb_client_mem *m, uint32_t i, unsigned room,
+	struct wb__client_exports *out, struct wb_buf *b)
+{
+	struct wb_err why = {0};
+	struct wb_mem_export x;
+	int rc = 0;
+
+	if (m->kind != WB_CLIENT_MEM_DEVICE) {
+		snprintf(out->why, sizeof(out->why),
+			"memory object %u is private memory of the host: only its worker reaches "
+			"it",
+			i);
+		return -1;
+	}
+	if (wb_mem_export(m->base, m->bytes, &x, &why)) {
+		snprintf(out->why, sizeof(out->why), "memory object %u: %.900s", i, why.msg);
+		return -1;
+	}
+	if (x.desc.kind == WB_MEM_HEAP) {
+		snprintf(out->why, sizeof(out->why), "memory object %u: %s", i, x.why);
+		rc = -1;
+	} else if (out->n + x.desc.n_piece > room) {
+		snprintf(out->why, sizeof(out->why),
+			"memory object %u: with it the parameters are of more than %u allocations, "
+			"and a message has no room for more descriptors",
+			i, room - 1);
+		rc = -1;
+	}
+	for (uint32_t k = 0; !rc && k < x.desc.n_piece; k++)
+		out->fds[out->n++] = x.piece[k].fd;
+	if (!rc) {
+		wb_mem_put(b, &x.desc);
+		x.desc.n_piece = 0; /* ours now */
+	}
+	wb_mem_export_finish(&x);
+	return rc;
+}
+
+void wb__client_device_export(
+	const struct wb__client_reg *r, unsigned room, struct wb__client_exports *out)
+{
+	struct wb_error why = {0};
+	struct wb_buf b;
+	int rc = 0, fd;
+
+	*out = (struct wb__client_exports){.fds = {-1}, .n = 1}; /* the first is for the text */
+	wb_buf_init(&b, SIZE_MAX);
+	for (uint32_t i = 0; !rc && i < r->n_mem; i++)
+		if (r->mem[i].kind != WB_CLIENT_MEM_MEMFD)
+			rc = export_one(&r->mem[i], i, room, out, &b);
+	if (!rc && !b.rc) {
+		fd = wb__client_sealed_copy("descriptions of memory", b.data, b.len, &why);
+		out->fds[0] = fd;
+		rc = fd < 0 ? -1 : 0;
+		snprintf(out->why, sizeof(out->why), "%s", why.msg);
+	} else if (!rc) {
+		snprintf(out->why, sizeof(out->why), "no memory to describe the parameters'");
+		rc = -1;
+	}
+	if (rc)
+		wb__client_exports_close(out);
+	else
+		out->bytes = b.len;
+	wb_buf_finish(&b);
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
 
 int wb__client_device_settle_on(struct wb_gpu *g, struct wb_error *err)
 {

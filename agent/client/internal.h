@@ -14,6 +14,7 @@
  */
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/unixsock.h"
 #include "proto/session.h"
 #include "weightbridge/weightbridge.h"
 
@@ -107,6 +108,7 @@ struct wb_client {
 	int epfd, timer_fd; /* epfd = {fd, timer_fd}, for waits in here */
 	int user_epfd, wake_fd; /* user_epfd = {epfd, wake_fd}, what fileno gives */
 	uint32_t attach_count; /* polls when it last asked to be attached */
+	bool agent_imports; /* the agent of this connection wants descriptions of memory of a GPU */
 	uint32_t owed; /* polls that a new page does not count yet */
 	uint32_t generation; /* of the attachment; rises with each ATTACHED */
 	uint64_t lost_ns; /* when the agent was lost, 0 = it is there */
@@ -120,6 +122,7 @@ struct wb_client {
 	struct wb__client_reg *reg; /* NULL before attach */
 	struct wb_poll_page *page;
 	struct wb__client_lane *lane;
+	bool is_exported; /* without a lane here the agent works on memory of the GPU */
 	struct wb__client_area *area; /* staging; NULL = none */
 	bool is_area_given; /* the agent has given one: this worker is staged in host memory */
 	char worker[WB_ERROR_MSG_MAX];
@@ -223,6 +226,9 @@ void wb__client_reg_destroy(struct wb__client_reg *r);
  */
 void wb__client_detach(struct wb_client *c, bool is_owner);
 
+/** wb__client_sealed_copy - a memfd that holds a copy of @p and can never change again, so that the
+ *  agent may map it.  The descriptor, or negative. */
+int wb__client_sealed_copy(const char *name, const void *p, size_t bytes, struct wb_error *err);
 /** wb__client_reg_make - check and copy a table of memory and parameters; @a without manifest and
  * map leaves those descriptors -1.  0 or negative. */
 int wb__client_reg_make(
@@ -239,6 +245,25 @@ int wb__client_device_find(struct wb__client_reg *r, struct wb_error *err);
 int wb__client_device_settle(struct wb_client *c, struct wb_error *err);
 /** wb__client_device_settle_on - the same of @g; NULL, no GPU, is allowed. */
 int wb__client_device_settle_on(struct wb_gpu *g, struct wb_error *err);
+
+/* What an agent is told of memory of a GPU, so that it may work on it itself. */
+struct wb__client_exports {
+	int fds[WB_UNIX_FDS_MAX]; /* owned: the descriptions, then their descriptors */
+	unsigned n; /* 0 = none */
+	uint64_t bytes; /* of the descriptions */
+	char why[WB_ERROR_MSG_MAX]; /* there are none */
+};
+
+/**
+ * wb__client_device_export - describe all that the agent cannot map as memfds
+ * @room:	descriptors that the message still takes
+ * Either all of it or nothing, with the reason: a lane is in one process.  Lock held or not; calls
+ * of the driver, which take microseconds an allocation.
+ */
+void wb__client_device_export(
+	const struct wb__client_reg *r, unsigned room, struct wb__client_exports *out);
+/** wb__client_exports_close - when the message has gone. */
+void wb__client_exports_close(struct wb__client_exports *x);
 
 /* ---- memory.c ---- */
 

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,15 +144,25 @@ static void tell_acquired(struct wb_client *c, bool kept)
 		.n_mem = c->reg->n_mem,
 		.n_param = c->reg->n_param,
 		.kept = kept};
-	int fds[WB_CLIENT_MEMFDS_MAX + 1] = {c->reg->table_fd};
+	int fds[WB_UNIX_FDS_MAX] = {c->reg->table_fd};
+	struct wb__client_exports x = {.n = 0};
 	unsigned n = 1;
 
 	for (uint32_t i = 0; i < c->reg->n_mem; i++)
 		if (c->reg->mem[i].fd >= 0)
 			fds[n++] = c->reg->mem[i].fd;
+	if (c->reg->gpu && c->agent_imports)
+		wb__client_device_export(c->reg, WB_UNIX_FDS_MAX - n, &x);
+	m.export_bytes = x.bytes;
+	m.export_fds = x.n;
+	m.unshared = x.why;
+	c->is_exported = x.n != 0;
+	memcpy(fds + n, x.fds, x.n * sizeof(fds[0]));
+	n += x.n;
 	c->mem = WB__MEM_ACQUIRING;
 	if (wb__client_send_msg(c, WBP_APP_MEM_ACQUIRE, &m, fds, n))
 		wb__client_mem_lost(c);
+	wb__client_exports_close(&x);
 }
 
 /* 1: the agent has it; 2: it refused. */

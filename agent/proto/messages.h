@@ -172,15 +172,18 @@ enum wb_app_end_result {
 #define WBF_app_welcome(F, S, X) \
 	F(X, U32, proto, 0, REQ, 1, "version agreed on") \
 	F(X, STR, agent_version, 64, REQ, 1, "the agent's build (build.h)") \
-	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name")
+	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "agent name") \
+	F(X, BOOL, imports, 0, OPT, 2, "it works on memory of a GPU itself where it can: describe it")
 
 #define WBF_app_reject(F, S, X) \
 	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
 	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what to fix; the agent closes")
 
-/* fds: manifest, map, table, then one memfd for each memory of kind memfd, in order.  The table,
- * packed: n_mem x {u32 kind (enum wb_app_mem_kind), u32 device, u64 bytes, u64 address in the
- * worker}, n_param x {u32 mem, u32 0, u64 offset in bytes}; its row i is parameter i of the map. */
+/* fds: manifest, map, table, then one memfd for each memory of kind memfd, in order; where there are
+ * exports those, then their descriptors, in order; then the area.  The table, packed: n_mem x {u32
+ * kind (enum wb_app_mem_kind), u32 device, u64 bytes, u64 address in the worker}, n_param x {u32
+ * mem, u32 0, u64 offset in bytes}; its row i is parameter i of the map.  Exports: a description
+ * (agent/mem/travel.h) of each memory of kind heap, in order. */
 #define WBF_app_attach(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "transfer object; empty = the agent's only one") \
 	F(X, STR, model, WBP_NAME_MAX, OPT, 1, "model; empty = the object's only one") \
@@ -203,7 +206,10 @@ enum wb_app_end_result {
 	F(X, BOOL, is_torn, 0, OPT, 2, "its parameters are a mix, known to be") \
 	F(X, U64, done, 0, OPT, 2, "last transfer that it saw committed") \
 	F(X, U32, done_at, 0, OPT, 2, "poll count at which it stopped for that") \
-	F(X, U32, numa, 0, OPT, 2, "NUMA node + 1 of the CPUs that it runs on; 0 = several, or not known")
+	F(X, U32, numa, 0, OPT, 2, "NUMA node + 1 of the CPUs that it runs on; 0 = several, or not known") \
+	F(X, U64, export_bytes, 0, OPT, 2, "descriptions of memory of a GPU, in one more fd; 0 = none") \
+	F(X, U32, export_fds, 0, OPT, 2, "that fd and those of what is described") \
+	F(X, STR, unshared, WBP_TEXT_MAX, OPT, 2, "why there are none for an agent that imports")
 
 /* fds: the poll page; lane 1: lane memfd, submit eventfd, complete eventfd, slot arena. */
 #define WBF_app_attached(F, S, X) \
@@ -295,12 +301,15 @@ enum wb_app_end_result {
 	F(X, I64, code, 0, REQ, 1, "0: nothing of the worker's memory is used or mapped any more; -EBUSY: not now") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "why not")
 
-/* fds: the table, as in APP_ATTACH, then one memfd for each memory of kind memfd, in order. */
+/* fds: as in APP_ATTACH, from the table to what belongs to the exports. */
 #define WBF_app_mem_acquire(F, S, X) \
 	F(X, U64, table_bytes, 0, REQ, 1, "length of the table in fd 0") \
 	F(X, U32, n_mem, 0, REQ, 1, "memory objects in the table") \
 	F(X, U32, n_param, 0, REQ, 1, "parameters in the table, as attached") \
-	F(X, BOOL, kept, 0, OPT, 1, "the parameters are what they were when they were released")
+	F(X, BOOL, kept, 0, OPT, 1, "the parameters are what they were when they were released") \
+	F(X, U64, export_bytes, 0, OPT, 2, "as in APP_ATTACH, as is what follows") \
+	F(X, U32, export_fds, 0, OPT, 2, "how many") \
+	F(X, STR, unshared, WBP_TEXT_MAX, OPT, 2, "why not")
 
 /* fds: for a lane in the worker those of APP_ATTACHED after the poll page. */
 #define WBF_app_mem_acquired(F, S, X) \

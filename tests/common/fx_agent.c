@@ -169,7 +169,7 @@ void fx_agent_send(struct fx_agent *a, uint16_t type, const void *msg)
 void fx_agent_hello(struct fx_agent *a)
 {
 	char build[WB_BUILD_TEXT], name[] = "agent-x";
-	struct wb_msg_app_welcome m = {WBP_VERSION_MAX, build, name};
+	struct wb_msg_app_welcome m = {WBP_VERSION_MAX, build, name, a->imports};
 
 	wb_build_text("test", WBP_VERSION_MAX, WBP_VERSION_MAX, build);
 	fx_agent_accept(a);

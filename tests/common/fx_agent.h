@@ -25,6 +25,7 @@ struct fx_agent {
 	unsigned n_fd;
 	union wb_msg m; /* the last message received */
 	uint16_t type;
+	bool imports; /* what WELCOME says */
 };
 
 /** fx_agent_start - choose a path and listen; fx_agent_name - choose it without listening. */

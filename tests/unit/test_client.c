@@ -92,7 +92,7 @@ static void script_hello_attach(struct fx_agent *a)
 		h->lib_version, wb_build_text(WB_VERSION, WBP_VERSION_MIN, WBP_VERSION_MAX, build));
 	ck_assert_uint_eq(h->pid, (uint32_t)getpid());
 	snprintf(late_name, sizeof(late_name), "agent");
-	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){1, build, late_name});
+	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){1, build, late_name, false});
 	at = &fx_agent_expect(a, WBP_APP_ATTACH)->app_attach;
 	ck_assert_str_eq(at->object, "ns/wt");
 	ck_assert_str_eq(at->engine, "e0");
@@ -212,8 +212,8 @@ static void script_other_version(struct fx_agent *a)
 
 	fx_agent_accept(a);
 	fx_agent_expect(a, WBP_APP_HELLO);
-	fx_agent_send(
-		a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){WBP_VERSION_MAX + 1, text, text});
+	fx_agent_send(a, WBP_APP_WELCOME,
+		&(struct wb_msg_app_welcome){WBP_VERSION_MAX + 1, text, text, false});
 	fx_agent_wait_closed(a);
 }
 
@@ -239,7 +239,7 @@ static void script_other_build(struct fx_agent *a)
 
 	fx_agent_accept(a);
 	fx_agent_expect(a, WBP_APP_HELLO);
-	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){2, text, text});
+	fx_agent_send(a, WBP_APP_WELCOME, &(struct wb_msg_app_welcome){2, text, text, false});
 	fx_agent_wait_closed(a);
 }
 

@@ -295,7 +295,7 @@ static int which;
 static void script_out_of_place(struct fx_agent *a)
 {
 	char build[WB_BUILD_TEXT], name[] = "agent-x";
-	struct wb_msg_app_welcome welcome = {WBP_VERSION_MAX, build, name};
+	struct wb_msg_app_welcome welcome = {WBP_VERSION_MAX, build, name, false};
 	struct wb_msg_app_send_state state = {.transfer = 1, .state = WB_APP_SEND_FINAL};
 
 	wb_build_text("test", WBP_VERSION_MAX, WBP_VERSION_MAX, build);

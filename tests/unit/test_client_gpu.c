@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The client library with parameters on a GPU, on the driver without devices; WB_GPU=device: on the
  * machine's. */
+#include "base/base.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "kernels/gpu.h"
 #include "lane/lane.h"
 #include "mem/mem.h"
+#include "mem/travel.h"
 #include "tests/common/fx_agent.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_cuda.h"
@@ -58,6 +61,11 @@ static int attach(struct wb_client *c, const struct wb_client_mem *mem, struct w
 		.n_param = 2};
 
 	return wb_client_attach(c, &a, err);
+}
+
+static struct wb_client_mem of_gpu(uint64_t addr, uint64_t bytes)
+{
+	return (struct wb_client_mem){WB_CLIENT_MEM_DEVICE, 0, -1, (void *)(uintptr_t)addr, bytes};
 }
 
 static int acquire(struct wb_client *c, const struct wb_client_mem *mem, struct wb_error *err)
@@ -241,6 +249,189 @@ START_TEST(what_the_application_put_there_is_there_when_it_is_acquired)
 }
 END_TEST
 
+/* ---- for an agent that imports --------------------------------------------------------------- */
+
+enum memory { VMM, IPC, SMALL, ALONE, MANY, HOST };
+
+/* What an agent is told of memory, by how it was allocated. */
+static const struct told {
+	enum memory of;
+	bool wants; /* the agent */
+	enum wb_mem_kind kind; /* 0: nothing travels */
+	unsigned n_piece;
+	const char *why;
+} told[] = {
+	{VMM, true, WB_MEM_CUDA_VMM, 1, ""},
+	{VMM, false, 0, 0, ""},
+	{IPC, true, WB_MEM_CUDA_IPC, 0, ""},
+	{SMALL, true, 0, 0,
+		"memory object 0: memory of the GPU that only the worker can use: an "
+		"allocation that is no multiple of 2 MiB"},
+	{ALONE, true, 0, 0, "its allocator made it for this process alone"},
+	{MANY, true, 0, 0, "a message has no room for more descriptors"},
+	{HOST, true, 0, 0, "memory object 1 is private memory of the host"},
+};
+
+#define BLOCK ((size_t)2 << 20)
+#define MANY_BLOCKS 31 /* with the table and what describes them one more than a message takes */
+
+static char of_host[BYTES];
+
+/* Memory as the row says, in objects; their number. */
+static uint32_t memory_of(const struct told *t, struct wb_client_mem *mem)
+{
+	const struct wbcu *cu = fx_cuda_driver(0);
+	struct wbcu_allocation what = {.type = WBCU_ALLOCATION_PINNED,
+		.handle_types = WBCU_HANDLE_FD,
+		.location = {WBCU_LOCATION_DEVICE, 0}};
+	struct wbcu_access access = {what.location, WBCU_ACCESS_READWRITE};
+	size_t bytes = t->of == SMALL ? BYTES : t->of == MANY ? MANY_BLOCKS * BLOCK : BLOCK;
+	uint64_t addr, handle;
+
+	if (t->of == SMALL || t->of == IPC) {
+		ck_assert_int_eq(cu->mem_alloc(&addr, bytes), 0);
+	} else if (t->of != MANY) {
+		addr = fx_cuda_vmm(0, bytes, t->of != ALONE);
+	} else {
+		ck_assert_int_eq(cu->vmm_reserve(&addr, bytes, 0, 0, 0), 0);
+		for (uint64_t at = 0; at < bytes; at += BLOCK) {
+			ck_assert_int_eq(cu->vmm_create(&handle, BLOCK, &what, 0), 0);
+			ck_assert_int_eq(cu->vmm_map(addr + at, BLOCK, 0, handle, 0), 0);
+			ck_assert_int_eq(cu->vmm_release(handle), 0);
+		}
+		ck_assert_int_eq(cu->vmm_access(addr, bytes, &access, 1), 0);
+	}
+	mem[0] = of_gpu(addr, bytes);
+	mem[1] = (struct wb_client_mem){WB_CLIENT_MEM_HEAP, 0, -1, of_host, BYTES};
+	return t->of == HOST ? 2 : 1;
+}
+
+static const struct told *expected; /* what the scripts expect */
+static _Atomic bool has_left; /* the agent has let go */
+static _Atomic bool has_closed; /* the client */
+
+/* Wait until the worker's thread waits for something, or has closed its client. */
+static void see_it_wait(void)
+{
+	char path[64], is = 'R';
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)getpid());
+	while (is != 'S' && !has_closed) {
+		FILE *f = fopen(path, "r");
+
+		ck_assert_ptr_nonnull(f);
+		ck_assert_int_eq(fscanf(f, "%*d (%*[^)]) %c", &is), 1);
+		fclose(f);
+	}
+}
+
+/* Descriptors of this process, of files of that name. */
+static int files_named(const char *name)
+{
+	char path[64], is[128];
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++) {
+		ssize_t len;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		len = readlink(path, is, sizeof(is) - 1);
+		is[len > 0 ? len : 0] = '\0';
+		n += strstr(is, name) != NULL;
+	}
+	return n;
+}
+
+/* What came in @n of a message's descriptors, from @at on. */
+static void check_told(
+	const struct fx_agent *a, uint64_t bytes, uint32_t n_fd, const char *why, unsigned at)
+{
+	struct wb_mem_taken t;
+	struct wb_err err = {0};
+	uint8_t text[512];
+	struct wb_cursor c;
+
+	why = why ? why : "";
+	ck_assert_msg(strstr(why, expected->why) != NULL, "%s", why);
+	ck_assert_int_eq(!why[0], !expected->why[0]);
+	ck_assert_uint_eq(bytes, expected->kind ? WB_MEM_TRAVEL_BYTES + 8 * expected->n_piece : 0);
+	ck_assert_uint_eq(n_fd, expected->kind ? 1 + expected->n_piece : 0);
+	ck_assert_uint_eq(a->n_fd, at + n_fd);
+	if (!expected->kind)
+		return;
+	ck_assert_int_eq(pread(a->fds[at], text, sizeof(text), 0), (ssize_t)bytes);
+	c = wb_cursor(text, bytes);
+	ck_assert_msg(
+		!wb_mem_take(&c, a->fds + at + 1, expected->n_piece, &t, &err), "%s", err.msg);
+	ck_assert(t.desc.kind == expected->kind && t.desc.n_piece == expected->n_piece);
+	ck_assert_uint_eq(t.desc.bytes, BLOCK);
+}
+
+static void script_told(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released released = {0, NULL};
+	struct wb_msg_app_mem_acquired acquired = {0};
+	union wb_msg *m;
+
+	a->imports = expected->wants;
+	fx_agent_hello(a);
+	m = fx_agent_expect(a, WBP_APP_ATTACH);
+	check_told(
+		a, m->app_attach.export_bytes, m->app_attach.export_fds, m->app_attach.unshared, 3);
+	fx_agent_attached(a);
+	fx_agent_planned(a);
+	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &released);
+	m = fx_agent_expect(a, WBP_APP_MEM_ACQUIRE);
+	check_told(a, m->app_mem_acquire.export_bytes, m->app_mem_acquire.export_fds,
+		m->app_mem_acquire.unshared, 1);
+	fx_agent_send(a, WBP_APP_MEM_ACQUIRED, &acquired);
+	fx_agent_expect(a, WBP_APP_DETACH);
+	/* Who has none of the worker's memory is not waited for. */
+	if (!expected->kind)
+		fx_agent_wait_closed(a);
+	else
+		see_it_wait();
+	has_left = !has_closed;
+}
+
+START_TEST(an_agent_that_imports_is_told_what_memory_travels_as)
+{
+	struct wb_client_acquire again = {.size = sizeof(again), .param = params, .n_param = 2};
+	struct wb_client_attach a = {.size = sizeof(a),
+		.manifest = "manifest",
+		.manifest_bytes = 8,
+		.map = "source map",
+		.map_bytes = 10,
+		.param = params,
+		.n_param = 2};
+	struct wb_client_mem mem[2];
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct fx_script s;
+	int had;
+
+	expected = &told[_i];
+	again.mem = a.mem = mem;
+	again.n_mem = a.n_mem = memory_of(expected, mem);
+	had = files_named("memfd:fakecuda");
+	fx_script_start(&s, script_told);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	c = opened(&o);
+	ck_assert_msg(!wb_client_attach(c, &a, &err), "%s", err.msg);
+	planned(c);
+	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
+	ck_assert_msg(!wb_client_acquire_memory(c, &again, 5 * S, &err), "%s", err.msg);
+	wb_client_close(c, 0, NULL);
+	has_closed = true;
+	fx_script_stop(&s);
+	ck_assert(has_left || !expected->kind);
+	ck_assert_int_eq(files_named("descriptions of memory"), 0);
+	ck_assert_int_eq(files_named("memfd:fakecuda"), had); /* they would keep the memory */
+}
+END_TEST
+
 /* ---- forks ----------------------------------------------------------------------------------- */
 
 static void script_lane(struct fx_agent *a)
@@ -320,6 +511,8 @@ int main(void)
 	tcase_add_test(t, a_worker_that_asks_to_be_staged_acquires_no_memory_of_a_gpu);
 	tcase_add_test(t, a_staging_area_for_a_gpu_costs_the_connection);
 	tcase_add_test(t, what_the_application_put_there_is_there_when_it_is_acquired);
+	tcase_add_loop_test(t, an_agent_that_imports_is_told_what_memory_travels_as, 0,
+		(int)WB_ARRAY_SIZE(told));
 	fx_cuda_add_rows(t, a_forked_child_leaves_its_parents_gpu_alone,
 		"a_forked_child_leaves_its_parents_gpu_alone", 2, fork_needs);
 	suite_add_tcase(suite, t);

@@ -93,8 +93,10 @@ WB_API int wb_client_open(
  * wb_client_close - finish and release
  * @c:		NULL is allowed; freed whatever is returned
  * @timeout:	how long to wait for the last transfer to become final on all engines
- * Blocks.  Returns 0; -ETIMEDOUT or the transfer's code when the last transfer did not end well
- * and no call has reported that yet; -EINTR (closed without waiting further).
+ * Blocks, up to five seconds longer where the agent works on memory of a GPU itself, until it has
+ * let that go: the memory may be freed after this call.  Returns 0; -ETIMEDOUT or the transfer's
+ * code when the last transfer did not end well and no call has reported that yet; -EINTR (closed
+ * without waiting further).
  */
 WB_API int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err);
 
@@ -103,7 +105,8 @@ WB_API int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_erro
 enum wb_client_mem_kind {
 	WB_CLIENT_MEM_MEMFD = 1, /* the agent maps it */
 	WB_CLIENT_MEM_HEAP = 2, /* private memory: packed and assembled in this process */
-	WB_CLIENT_MEM_DEVICE = 3, /* memory of a GPU: packed and assembled on it, by this process */
+	WB_CLIENT_MEM_DEVICE = 3, /* memory of a GPU: packed and assembled on it, by this process,
+				     or by an agent that imports it */
 };
 
 struct wb_client_mem {
