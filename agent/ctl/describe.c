@@ -84,7 +84,7 @@ static const struct column engines[] = {{"NAME", "name"}, {"STATE", "state"},
 	{"MESSAGE", "message"}};
 static const struct column agents[] = {{"NAME", "name"}, {"NODE", "node"}, {"HOST", "host"},
 	{"PORT", "port"}, {"WORKERS", "workers"}, {"TRANSPORTS", "transports"},
-	{"RAIL(B/S)", "railBytesPerSecond"}, {"BUILD", "build"}};
+	{"RAIL(B/S)", "railBytesPerSecond"}, {"BUILD", "build"}, {"LANE", "lane"}};
 static const struct column transfers[] = {{"TRANSFER", "transfer"}, {"VERSION", "version"},
 	{"RESULT", "result"}, {"TIME(MS)", "endToEndMilliseconds"},
 	{"+-(MS)", "endToEndUncertaintyMilliseconds"}, {"STALL(MS)", "averageStallMilliseconds"},
@@ -145,7 +145,8 @@ int wb__ctl_describe(const struct wb__ctl_opts *o, struct wb_err *err)
 
 static const struct column workers[] = {{"WORKER", "name"}, {"ROLE", "role"}, {"ENGINE", "engine"},
 	{"RANK", "rank"}, {"PID", "pid"}, {"PLANNED", "planned"}, {"ASLEEP", "asleep"},
-	{"VERSION", "version"}, {"TRANSFER", "transfer"}, {"LANE", "lane"}, {"PARAMS", "params"}};
+	{"VERSION", "version"}, {"TRANSFER", "transfer"}, {"LANE", "lane"}, {"PARAMS", "params"},
+	{"WHY NOT THE AGENT'S", "laneReason"}};
 
 static void agent_status(const json_t *v)
 {

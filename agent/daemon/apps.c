@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/apps.h"
-
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "daemon/agent.h"
+#include "daemon/apps_internal.h"
 #include "daemon/content.h"
 #include "daemon/env.h"
 #include "daemon/oplink.h"
@@ -27,40 +25,7 @@
 #include <unistd.h>
 
 #define MOD "apps"
-#define LANE_FDS 4
 #define HELLO_NS (5 * WB_NS_PER_S) /* from connecting to saying who it is */
-#define WISH_RETRY_NS (50 * WB_NS_PER_MS)
-
-/* APP_MEM_ACQUIRE that waits for pages. */
-struct wish {
-	struct wb_msg_app_mem_acquire m;
-	uint32_t n_fd;
-	int fd[]; /* owned */
-};
-
-/* A connection; it may become a worker. */
-struct app {
-	struct app *next;
-	struct wb__apps *s;
-	struct wb_seq *conn;
-	struct wb_session session;
-	uint32_t pid;
-	struct wb__worker *w; /* NULL before ATTACH and after it left */
-	struct wish *wish; /* owned; NULL = none waits */
-};
-
-struct wb__apps {
-	struct wb__agent *a;
-	struct wb_seq_listener *listener;
-	struct wb_timer *timer; /* runs while somebody has not said HELLO */
-	struct wb_timer *wish_timer; /* runs while one waits for pages */
-	struct app *apps;
-	struct wb__worker *workers;
-	struct wb__contents *contents;
-	uint32_t last_id;
-	char status[WB__OBJECTS_MAX][WB_ERR_MSG_MAX]; /* last news for workers without a plan */
-	char library[WB_ERR_MSG_MAX]; /* why the last worker was refused for its library, or "" */
-};
 
 static uint64_t now_ns(void)
 {
@@ -80,10 +45,22 @@ static void link_close(void *conn)
 static const struct wb_session_io io = {
 	link_send, link_close, wb_msg_encode_bin, wb_msg_decode_bin, NULL};
 
+/* The worker may do what it likes with its memory when it hears this: what was imported of it is
+ * let go before (reap). */
+static void end(struct app *app)
+{
+	if (app->bye.code)
+		wb_session_reject(&app->session, app->bye.code, false, app->bye.msg);
+	else
+		wb_session_end(&app->session, 0, "it was detached");
+}
+
 static void refuse(struct app *app, int code, const char *sentence)
 {
 	WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", sentence));
-	wb_session_reject(&app->session, code, false, sentence);
+	(void)wb_err_set(&app->bye, code, "%s", sentence);
+	if (!app->going)
+		end(app);
 }
 
 /* The operator tells people: whoever started the worker may not see what it says. */
@@ -140,39 +117,38 @@ static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
 		return;
 	}
 	snprintf(name, sizeof(name), "%s", a->o.name);
-	out = (struct wb_msg_app_welcome){.proto = proto, .agent_version = build, .agent = name};
+	out = (struct wb_msg_app_welcome){
+		.proto = proto, .agent_version = build, .agent = name, .imports = a->o.imports};
 	wb_session_enter(&app->session, WB_SESSION_WELCOMED, now_ns());
 	(void)wb_session_send(&app->session, WBP_APP_WELCOME, &out);
 }
 
-static int check_claim(const struct wb__apps *s, const struct wb_msg_app_attach *m,
+static int check_claim(const struct wb__apps *s, uint32_t role, int64_t rank, const char *engine,
 	uint32_t object_index, struct wb_err *err)
 {
 	if (wb__agent_is_draining(s->a))
 		return wb_err_set(err, -ESHUTDOWN, "agent %s is stopping", s->a->o.name);
 	for (const struct wb__worker *w = s->workers; w; w = w->next) {
-		if (w->is_leaving || w->object_index != object_index ||
-			(uint32_t)w->role != m->role || w->rank < 0 || w->rank != m->rank ||
-			strcmp(w->engine, m->engine ? m->engine : ""))
+		if (w->is_leaving || w->object_index != object_index || (uint32_t)w->role != role ||
+			w->rank < 0 || w->rank != rank || strcmp(w->engine, engine ? engine : ""))
 			continue;
 		return wb_err_set(err, -EEXIST,
-			"rank %lld of %s%s is claimed already by %s (pid %u)", (long long)m->rank,
-			m->role == WB_ROLE_TRAINER ? "the trainer" : "engine ", w->engine, w->name,
+			"rank %lld of %s%s is claimed already by %s (pid %u)", (long long)rank,
+			role == WB_ROLE_TRAINER ? "the trainer" : "engine ", w->engine, w->name,
 			w->pid);
 	}
 	return 0;
 }
 
-/* What a worker with a lane of its own needs for it: how many descriptors. */
-static uint32_t put_lane(const struct wb__worker *w, int fds[LANE_FDS])
+uint32_t wb__apps_put_lane(const struct wb__worker *w, int fds[WB__LANE_FDS])
 {
-	if (!w->lane_fds)
+	if (wb__worker_lane_is_here(w))
 		return 0;
 	fds[0] = w->lane_fds->shared;
 	fds[1] = w->lane_fds->submit;
 	fds[2] = w->lane_fds->complete;
 	fds[3] = wb__env_arena_fd(w->a->env, w->object_index);
-	return LANE_FDS;
+	return WB__LANE_FDS;
 }
 
 static int send_attached(struct app *app, struct wb__worker *w)
@@ -180,10 +156,10 @@ static int send_attached(struct app *app, struct wb__worker *w)
 	struct wb_msg_app_attached m = {
 		.worker = w->id,
 		.name = w->name,
-		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
+		.lane = wb__worker_lane_is_here(w) ? WB_APP_LANE_AGENT : WB_APP_LANE_WORKER,
 	};
-	int fds[1 + LANE_FDS] = {w->page_fd};
-	uint32_t n_fd = 1 + put_lane(w, fds + 1);
+	int fds[1 + WB__LANE_FDS] = {w->page_fd};
+	uint32_t n_fd = 1 + wb__apps_put_lane(w, fds + 1);
 
 	return wb_session_send_fds(&app->session, WBP_APP_ATTACHED, &m, fds, n_fd);
 }
@@ -227,35 +203,28 @@ static void log_attached(const struct wb__worker *w)
 		WB_S("role", wb_word(&wb_role_words, w->role)), WB_S("engine", w->engine),
 		WB_I("rank", w->rank), WB_U("params", w->map->n_param),
 		WB_S("map", wb_digest_text(w->map->digest, map)),
-		WB_S("lane", w->lane_fds ? "worker" : "agent"));
+		WB_S("lane", wb__worker_lane_is_here(w) ? "agent" : "worker"),
+		WB_S("lane_reason", w->lane_why));
 }
 
-static void on_attach(
-	struct app *app, const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd)
+/* One that is not attached after all; what it has imported goes first. */
+static void discard(struct app *app, struct wb__worker *w)
 {
-	struct wb__apps *s = app->s;
-	struct wb__attach_in in = {.id = s->last_id + 1, .m = m, .fds = fds, .n_fd = n_fd};
-	struct wb__worker *w = NULL;
-	struct wb_err err = {0};
-	int rc = wb__oplink_find(s->a, m->object, m->model, &in.object_index, &err);
-
-	assert(!app->w && app->conn);
-	if (rc == 0)
-		rc = check_claim(s, m, in.object_index, &err);
-	if (rc == 0)
-		rc = wb__worker_create(s->a, s->contents, &in, &w, &err);
-	if (rc == 0)
-		rc = enter_core(w, &err);
-	if (rc == 0)
-		rc = send_attached(app, w);
-	if (rc) {
-		if (w && w->in_core)
-			(void)wb_transfer_detach(s->a->core, w->id, NULL);
+	assert(!app->going && !w->in_core);
+	w->is_leaving = true;
+	if (wb__worker_let_go(w)) {
 		wb__worker_destroy(w);
-		refuse(app, rc, err.code ? err.msg : wb_strerror(rc));
 		return;
 	}
-	s->last_id++;
+	w->next = app->s->workers;
+	app->s->workers = w;
+	app->going = w;
+}
+
+static void attached(struct app *app, struct wb__worker *w)
+{
+	struct wb__apps *s = app->s;
+
 	w->conn = app->conn;
 	w->pid = app->pid;
 	w->next = s->workers;
@@ -272,27 +241,82 @@ static void on_attach(
 	wb__env_kick(s->a->env);
 }
 
-/* ---- memory that goes and comes ------------------------------------------------------------- */
-
-static void say_released(struct app *app, int code, const char *sentence)
+/* It is known who has its lane. */
+static void attach(struct app *app, struct wb__worker *w, struct wb_err *err)
 {
-	char text[WBP_TEXT_MAX];
-	struct wb_msg_app_mem_released m = {.code = code, .sentence = text};
+	int rc;
 
-	snprintf(text, sizeof(text), "%s", sentence);
-	(void)wb_session_send(&app->session, WBP_APP_MEM_RELEASED, &m);
+	wb__worker_name(w); /* others may have come while it was imported */
+	rc = enter_core(w, err);
+	if (rc == 0)
+		rc = send_attached(app, w);
+	if (rc == 0) {
+		attached(app, w);
+		return;
+	}
+	if (w->in_core)
+		(void)wb_transfer_detach(app->s->a->core, w->id, NULL);
+	w->in_core = false;
+	discard(app, w);
+	refuse(app, rc, err->code ? err->msg : wb_strerror(rc));
 }
 
-static void on_mem_release(struct app *app)
+static void lane_changed(void *cookie)
 {
-	struct wb_err err = {0};
-	int rc = wb_transfer_sleep(app->s->a->core, app->w->id, &err);
+	struct wb__apps *s = cookie;
 
-	if (rc < 0)
-		say_released(app, rc, err.msg);
+	for (struct app *app = s->apps, *next; app; app = next) {
+		struct wb__worker *w = app->coming;
+		struct wb_err err = {0};
+		int rc;
+
+		next = app->next;
+		if (!w || wb__worker_lane(w, &w->t, NULL) == -EINPROGRESS)
+			continue;
+		app->coming = NULL;
+		rc = check_claim(s, w->role, w->rank, w->engine, w->object_index, &err);
+		if (rc == 0) {
+			attach(app, w, &err);
+			continue;
+		}
+		discard(app, w);
+		refuse(app, rc, err.msg);
+	}
+	wb__apps_try_wishes(s);
+}
+
+static void on_attach(
+	struct app *app, const struct wb_msg_app_attach *m, const int *fds, uint32_t n_fd)
+{
+	struct wb__apps *s = app->s;
+	struct wb__attach_in in = {.id = s->last_id + 1,
+		.m = m,
+		.fds = fds,
+		.n_fd = n_fd,
+		.on_lane = lane_changed,
+		.on_lane_cookie = s};
+	struct wb__worker *w = NULL;
+	struct wb__exports x = {
+		.bytes = m->export_bytes, .n_fd = m->export_fds, .unshared = m->unshared};
+	struct wb_err err = {0};
+	int rc = wb__oplink_find(s->a, m->object, m->model, &in.object_index, &err);
+
+	assert(!app->w && app->conn);
+	if (rc == 0)
+		rc = check_claim(s, m->role, m->rank, m->engine, in.object_index, &err);
+	if (rc == 0)
+		rc = wb__worker_exports(&x, fds, n_fd, m->area_bytes != 0, &err);
+	if (rc == 0)
+		rc = wb__worker_create(s->a, s->contents, &in, &w, &err);
+	if (rc) {
+		refuse(app, rc, err.code ? err.msg : wb_strerror(rc));
+		return;
+	}
+	s->last_id++;
+	if (wb__worker_lane(w, &w->t, &x) == -EINPROGRESS)
+		app->coming = w;
 	else
-		app->w->is_releasing = true;
-	wb__env_kick(app->s->a->env); /* reaps: answers when nothing uses it any more */
+		attach(app, w, &err);
 }
 
 bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index)
@@ -312,119 +336,15 @@ bool wb__apps_has_lanes(const struct wb__apps *s, uint32_t index)
 	return false;
 }
 
-static void released(struct app *app)
-{
-	struct wb__worker *w = app->w;
-
-	assert(w->is_releasing && !w->is_leaving);
-	w->is_releasing = false;
-	WB_LOG_INFO(MOD, "memory released", WB_S("worker", w->name));
-	if (wb__apps_all_asleep(app->s, w->object_index))
-		wb__env_sleep(app->s->a->env, w->object_index);
-	say_released(app, 0, "");
-}
-
-static void wish_free(struct app *app)
-{
-	for (uint32_t i = 0; app->wish && i < app->wish->n_fd; i++)
-		close(app->wish->fd[i]);
-	wb_free(app->wish);
-	app->wish = NULL;
-}
-
-/* To be tried again; 0 or negative. */
-static int wish_keep(struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds,
-	uint32_t n_fd, struct wb_err *err)
-{
-	assert(!app->wish);
-	app->wish = wb_zalloc(1, sizeof(*app->wish) + n_fd * sizeof(int));
-	if (!app->wish)
-		return wb_err_set(err, -ENOMEM, "no memory to wait for memory");
-	app->wish->m = *m;
-	for (uint32_t i = 0; i < n_fd; i++) {
-		app->wish->fd[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
-		if (app->wish->fd[i] < 0) {
-			int rc = -errno;
-
-			wish_free(app);
-			return wb_err_set(err, rc, "keep a descriptor: %s", wb_strerror(rc));
-		}
-		app->wish->n_fd = i + 1;
-	}
-	wb_timer_start(app->s->wish_timer, WISH_RETRY_NS, 0);
-	return 0;
-}
-
-static int acquire(struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds,
-	uint32_t n_fd, struct wb_err *err)
-{
-	struct wb__worker *w = app->w;
-	int rc;
-
-	if (w->is_releasing || !wb_transfer_is_asleep(app->s->a->core, w->id))
-		return wb_err_set(err, -EALREADY, "the memory of %s is not released", w->name);
-	rc = wb__env_wake(app->s->a->env, w->object_index, err);
-	return rc < 0 ? rc : wb__worker_remap(w, m, fds, n_fd, err);
-}
-
-static void say_acquired(struct app *app, int code, const char *why)
-{
-	struct wb__worker *w = app->w;
-	char text[WBP_TEXT_MAX];
-	struct wb_msg_app_mem_acquired out = {.code = code,
-		.lane = w->lane_fds ? WB_APP_LANE_WORKER : WB_APP_LANE_AGENT,
-		.sentence = text};
-	int lane[LANE_FDS];
-	uint32_t n_fd = 0;
-
-	snprintf(text, sizeof(text), "%s", why);
-	if (out.code == 0)
-		n_fd = put_lane(w, lane);
-	WB_LOG_INFO(MOD, out.code ? "memory not acquired" : "memory acquired",
-		WB_S("worker", w->name), WB_S("reason", text));
-	(void)wb_session_send_fds(&app->session, WBP_APP_MEM_ACQUIRED, &out, lane, n_fd);
-}
-
-static void on_mem_acquire(
-	struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds, uint32_t n_fd)
-{
-	struct wb_err err = {0};
-	int rc = acquire(app, m, fds, n_fd, &err);
-
-	wish_free(app); /* one that it does not wait for any more */
-	if (rc == -EINPROGRESS)
-		rc = wish_keep(app, m, fds, n_fd, &err);
-	if (!app->wish)
-		say_acquired(app, rc, rc < 0 ? err.msg : "");
-}
-
-static void try_wishes(void *cookie)
-{
-	struct wb__apps *s = cookie;
-
-	for (struct app *app = s->apps; app; app = app->next) {
-		struct wb_err err = {0};
-		int rc;
-
-		if (!app->wish || !wb_session_is_up(&app->session) || !app->w)
-			continue;
-		rc = acquire(app, &app->wish->m, app->wish->fd, app->wish->n_fd, &err);
-		if (rc == -EINPROGRESS) {
-			wb_timer_start(s->wish_timer, WISH_RETRY_NS, 0);
-			continue;
-		}
-		wish_free(app);
-		say_acquired(app, rc, err.msg);
-	}
-	wb__env_kick(s->a->env);
-}
-
 /* ---- leaving ------------------------------------------------------------------------------- */
 
 static void leave(struct app *app, const char *why)
 {
 	struct wb__worker *w = app->w;
 
+	if (app->coming)
+		discard(app, app->coming);
+	app->coming = NULL;
 	if (!w)
 		return;
 	assert(w->in_core && !w->is_leaving && w->conn == app->conn);
@@ -438,10 +358,23 @@ static void leave(struct app *app, const char *why)
 		WB_LOG_INFO(MOD, "worker detached", WB_S("worker", w->name), WB_U("pid", w->pid),
 			WB_S("engine", w->engine));
 	wb__trace_mark(app->s->a->trace, why ? "lost" : "detached", w->name, 0, w->pid);
-	wb_lane_abort(w->lane);
+	if (!wb__worker_let_go(w))
+		app->going = w;
 	(void)wb_transfer_detach(app->s->a->core, w->id, why);
 	wb__oplink_workers_changed(app->s->a->oplink[w->object_index]);
 	wb__env_kick(app->s->a->env); /* reaps */
+}
+
+/* Nothing of it is imported any more: its connection may end, and nothing uses it. */
+static bool is_over(struct wb__apps *s, struct wb__worker *w)
+{
+	for (struct app *app = s->apps; app; app = app->next)
+		if (app->going == w) {
+			app->going = NULL;
+			end(app);
+		}
+	return !w->in_core ||
+	       (wb_transfer_is_detached(s->a->core, w->id) && wb__worker_regions_remove(w));
 }
 
 void wb__apps_reap(struct wb__apps *s)
@@ -451,10 +384,9 @@ void wb__apps_reap(struct wb__apps *s)
 	for (struct app *app = s->apps; app; app = app->next)
 		if (app->w && app->w->is_releasing &&
 			wb_transfer_is_quiet(s->a->core, app->w->id) && wb__worker_unmap(app->w))
-			released(app);
+			wb__app_released(app);
 	while ((w = *at)) {
-		if (!w->is_leaving || !wb_transfer_is_detached(s->a->core, w->id) ||
-			!wb__worker_regions_remove(w)) {
+		if (!w->is_leaving || !wb__worker_let_go(w) || !is_over(s, w)) {
 			at = &w->next;
 			continue;
 		}
@@ -511,18 +443,23 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 		refuse(app, rc, err.msg);
 		return;
 	}
+	if (app->going || (app->coming && f.type != WBP_APP_DETACH)) {
+		wb_msg_free(f.type, &m); /* it is on its way out, or has asked to be attached */
+		return;
+	}
 	assert(!wb_session_is_up(&app->session) || app->w);
 	if (f.type == WBP_APP_HELLO) {
 		on_hello(app, &m.app_hello);
 	} else if (f.type == WBP_APP_ATTACH) {
 		on_attach(app, &m.app_attach, fds, n_fd);
 	} else if (f.type == WBP_APP_MEM_RELEASE) {
-		on_mem_release(app);
+		wb__app_mem_release(app);
 	} else if (f.type == WBP_APP_MEM_ACQUIRE) {
-		on_mem_acquire(app, &m.app_mem_acquire, fds, n_fd);
+		wb__app_mem_acquire(app, &m.app_mem_acquire, fds, n_fd);
 	} else if (f.type == WBP_APP_DETACH) {
 		leave(app, NULL);
-		wb_session_end(&app->session, 0, "it detached");
+		if (!app->going)
+			end(app);
 	} else if (f.type == WBP_APP_SEND &&
 		   (wb__agent_is_draining(app->s->a) ||
 			   wb__oplink_is_suspended(app->s->a, app->w->object_index))) {
@@ -552,7 +489,7 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 	while (*at != app)
 		at = &(*at)->next;
 	*at = app->next;
-	wish_free(app);
+	wb__app_wish_free(app);
 	wb_free(app);
 }
 
@@ -617,7 +554,7 @@ int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *er
 	s->a = a;
 	rc = wb_timer_create(a->loop, end_silent, s, &s->timer);
 	if (rc == 0)
-		rc = wb_timer_create(a->loop, try_wishes, s, &s->wish_timer);
+		rc = wb_timer_create(a->loop, wb__apps_try_wishes, s, &s->wish_timer);
 	if (rc == 0)
 		rc = wb_seq_listen(a->loop, &o, on_accept, s, &s->listener, err);
 	if (rc < 0)
@@ -636,7 +573,8 @@ void wb__apps_close(struct wb__apps *s)
 	s->listener = NULL;
 	for (struct app *app = s->apps; app; app = app->next) {
 		leave(app, NULL);
-		wb_session_end(&app->session, 0, "the agent stops");
+		if (!app->going)
+			end(app);
 	}
 }
 

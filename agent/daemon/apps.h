@@ -16,8 +16,8 @@ int wb__apps_start(struct wb__agent *a, struct wb__apps **out, struct wb_err *er
 /** wb__apps_close - no new workers, and close the connections of all: their ends follow from the
  *  loop. */
 void wb__apps_close(struct wb__apps *s);
-/** wb__apps_has_lanes - do workers of that object pack and assemble themselves, in memory of ours?
- */
+/** wb__apps_has_lanes - have workers of that object remote lanes, whose other side, theirs or
+ *  imports, pins slots of ours? */
 bool wb__apps_has_lanes(const struct wb__apps *s, uint32_t index);
 /** wb__apps_is_empty - all connections have ended and no worker is left. */
 bool wb__apps_is_empty(const struct wb__apps *s);

@@ -41,6 +41,11 @@ static bool is_transports(const char *s)
 	return wb_xport_check_names(s, NULL) == 0;
 }
 
+static bool is_side(const char *s)
+{
+	return !strcmp(s, "worker") || !strcmp(s, "agent");
+}
+
 /* Does one of the transports leave the machine? */
 static bool leaves(const char *transports)
 {
@@ -113,6 +118,10 @@ static const struct wb_cli_row rows[] = {
 		.want = "a path of at most 60 characters that begins with / and ends without",
 		.help = "folder that agents of this machine share, for shm between those that do "
 			"not share a network namespace (default: none)"},
+	{"gpu-lane", "WHERE", WB_CLI_TEXT, AT(gpu_lane), .fits = is_side, .want = "worker or agent",
+		.help = "who packs and assembles parameters on a GPU: worker, a thread in the "
+			"worker's process; agent, this process, where it can import that memory, "
+			"for half a GiB of each GPU (default: worker)"},
 	{"rail-rate", "BYTES/s", WB_CLI_RATE, AT(rail_bytes_per_s),
 		.want = "a rate such as 500M or 1.5Gi/s; 0 = none",
 		.help = "cap of each rail in each direction (default: none)"},
@@ -183,6 +192,7 @@ static void set_defaults(struct wb__options *o)
 	o->shm_folder = "";
 	o->listen.port = 7444;
 	o->transport = "auto";
+	o->gpu_lane = "worker";
 	o->grace_ns = 25000000000ull;
 }
 
@@ -250,6 +260,7 @@ static int check(struct wb__options *o, struct wb_err *err)
 
 	if (rc < 0)
 		return rc;
+	o->imports = !strcmp(o->gpu_lane, "agent");
 	if (o->probe[0])
 		return 0;
 	if (!o->name) {

@@ -37,6 +37,8 @@ struct wb__options {
 	const char *advertise; /* "" = the listen address, or this host's own */
 	const char *transport; /* names with commas, or "auto" */
 	const char *shm_folder; /* "" = agents of this host meet in their network namespace */
+	const char *gpu_lane; /* "worker" or "agent" */
+	bool imports; /* gpu_lane is "agent" */
 	uint64_t rail_bytes_per_s; /* 0 = no cap */
 	uint32_t n_rail;
 	const char *rail_device; /* verbs: "" = any; else "DEVICE[/PORT],.." one a rail */

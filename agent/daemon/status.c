@@ -30,7 +30,11 @@ static void worker(struct wb__agent *a, const struct wb__worker *w, struct wb_bu
 	text(b, "role", wb_word(&wb_role_words, w->role));
 	text(b, "engine", w->engine);
 	text(b, "map", wb_digest_text(w->map->digest, digest));
-	text(b, "lane", w->lane_fds ? "worker" : "agent");
+	text(b, "lane",
+		!w->is_lane_known            ? "none"
+		: wb__worker_lane_is_here(w) ? "agent"
+					     : "worker");
+	text(b, "laneReason", w->lane_why);
 	wb_buf_printf(b,
 		",\"asleep\":%s,\"rank\":%" PRId64 ",\"pid\":%" PRIu32 ",\"params\":%" PRIu32
 		",\"planned\":%s,\"leaving\":%s,\"transfer\":%" PRIu64 ",\"version\":%" PRId64

@@ -16,6 +16,7 @@
 #include "xport/xport.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MOD "oplink"
@@ -85,16 +86,39 @@ static void set_rails(
 				m->workers[k].rails = order[i].rails;
 }
 
+/* "agent", "worker" or "agent, worker", and why the first of a GPU has no lane here. */
+static void lanes(const struct wb__oplink *l, char *out, size_t bytes)
+{
+	const struct wb__worker *kept = NULL;
+	bool is_here = false, is_there = false;
+
+	for (const struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next) {
+		if (!is_ours(l, w) || !w->is_lane_known)
+			continue;
+		is_here |= wb__worker_lane_is_here(w);
+		is_there |= !wb__worker_lane_is_here(w);
+		kept = kept || !w->lane_why[0] ? kept : w;
+	}
+	snprintf(out, bytes, "%s%s%s", is_here ? "agent" : "", is_here && is_there ? ", " : "",
+		is_there ? "worker" : "");
+	if (kept)
+		snprintf(out + strlen(out), bytes - strlen(out), ": %s: %.700s", kept->name,
+			kept->lane_why);
+}
+
 static void send_workers(struct wb__oplink *l)
 {
+	char lane[WBP_TEXT_MAX];
 	struct wb_msg_workers m = {.object = l->object,
 		.library = wb__apps_library(l->a->apps),
-		.reduced = l->reduced};
+		.reduced = l->reduced,
+		.lane = lane};
 	struct wb__rails_worker *order;
 	const struct wb_roster *running = wb_transfer_running(l->a->core, &l->id);
 	const struct wb_roster *ready = wb_transfer_ready(l->a->core, &l->id);
 	uint32_t n = 0;
 
+	lanes(l, lane, sizeof(lane));
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		n += is_ours(l, w);
 	m.workers = wb_zalloc(n, sizeof(*m.workers));
@@ -250,7 +274,7 @@ static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 	m->clock_error_ns = l->clock.error_ns;
 	m->memory_path = "agent";
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
-		if (is_ours(l, w) && w->t.has_heap)
+		if (is_ours(l, w) && w->is_lane_known && !wb__worker_lane_is_here(w))
 			m->memory_path = "worker";
 	if (wb_keep_add(&l->reports, wb_msg_encode, WBP_REPORT, m, REPORTS_MAX) == 0)
 		(void)wb_keep_send(&l->reports, &l->session, wb_now_ns(&wb_clock_real));

@@ -32,7 +32,8 @@ static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct
 			"attach with %u memory objects and %u parameters: 1 to %u of each are "
 			"taken",
 			m->n_mem, m->n_param, WB_PARAMS_MAX);
-	if (n_fd < BLOB_FDS + (m->area_bytes ? 1u : 0u))
+	if (n_fd < BLOB_FDS + (m->area_bytes ? 1u : 0u) ||
+		m->export_fds > n_fd - BLOB_FDS - (m->area_bytes ? 1u : 0u))
 		return wb_err_set(
 			err, -EINVAL, "attach came with %u descriptors, needs %d", n_fd, BLOB_FDS);
 	if (m->role != WB_ROLE_TRAINER && m->role != WB_ROLE_ROLLOUT)
@@ -93,6 +94,113 @@ static int make_lane(struct wb__worker *w, struct wb_err *err)
 		rc = wb_watch_create(w->a->loop, wb_lane_fd(w->lane), WB_READABLE, lane_ready, w,
 			&w->lane_watch);
 	return rc < 0 ? wb_err_set(err, rc, "watch a lane: %s", wb_strerror(rc)) : 0;
+}
+
+/* ---- memory of a GPU: whose lane ------------------------------------------------------------- */
+
+int wb__worker_exports(
+	struct wb__exports *x, const int *fds, uint32_t n_fd, uint32_t behind, struct wb_err *err)
+{
+	if (!x->unshared)
+		x->unshared = "";
+	if (n_fd < behind || x->n_fd > n_fd - behind || !x->n_fd != !x->bytes)
+		return wb_err_set(err, -EINVAL,
+			"%u of %u descriptors are said to be of memory of a GPU, in %llu bytes",
+			x->n_fd, n_fd, (unsigned long long)x->bytes);
+	x->fds = fds + (n_fd - behind - x->n_fd);
+	return 0;
+}
+
+/* What the thread of the imports has come to. */
+static void imports_changed(void *cookie)
+{
+	struct wb__worker *w = cookie;
+
+	if (wb__imports_state(w->imports) == WB__IMPORTS_OVER && w->is_lane_known) {
+		/* It had taken jobs, and ended by itself: what is out stays unanswered. */
+		WB_LOG_ERR(MOD, "lane ended", WB_S("worker", w->name));
+		wb_lane_abort(w->lane);
+		wb__env_pump(w->a->env);
+	}
+	w->on_lane(w->on_lane_cookie);
+}
+
+static int begin_imports(struct wb__worker *w, const struct wb__table *t,
+	const struct wb__exports *x, struct wb_err *err)
+{
+	char name[16];
+	struct wb__imports_in in = {.loop = w->a->loop,
+		.name = name,
+		.table = t,
+		.export_bytes = x->bytes,
+		.fds = x->fds,
+		.n_fd = x->n_fd,
+		.lane = *w->lane_fds,
+		.arena_fd = wb__env_arena_fd(w->a->env, w->object_index),
+		.on_change = imports_changed,
+		.cookie = w};
+
+	snprintf(name, sizeof(name), "lane %u", w->id);
+	return wb__imports_begin(&in, &w->imports, err);
+}
+
+static int lane_known(struct wb__worker *w, const char *why)
+{
+	w->is_lane_known = true;
+	snprintf(w->lane_why, sizeof(w->lane_why), "%s", why);
+	return 0;
+}
+
+int wb__worker_lane(struct wb__worker *w, const struct wb__table *t, const struct wb__exports *x)
+{
+	struct wb_err err = {0};
+	int rc;
+
+	if (w->is_lane_known)
+		return 0;
+	if (w->is_import_old && !wb__worker_let_go(w))
+		return -EINPROGRESS;
+	if (!w->imports && (!w->lane_fds || !x->bytes || !w->a->o.imports))
+		return lane_known(w, x->unshared);
+	if (!w->imports) {
+		rc = begin_imports(w, t, x, &err);
+		return rc ? lane_known(w, err.msg) : -EINPROGRESS;
+	}
+	if (wb__imports_state(w->imports) == WB__IMPORTS_TRYING)
+		return -EINPROGRESS;
+	if (wb__imports_state(w->imports) == WB__IMPORTS_WORKING)
+		return lane_known(w, "");
+	(void)lane_known(w, wb__imports_why(w->imports));
+	wb__imports_destroy(w->imports);
+	w->imports = NULL;
+	return 0;
+}
+
+void wb__worker_lane_anew(struct wb__worker *w)
+{
+	w->is_lane_known = false;
+	if (!w->imports)
+		return;
+	w->is_import_old = true;
+	wb__imports_stop(w->imports);
+}
+
+bool wb__worker_lane_is_here(const struct wb__worker *w)
+{
+	return !w->lane_fds || (w->imports && w->is_lane_known);
+}
+
+bool wb__worker_let_go(struct wb__worker *w)
+{
+	wb__worker_lane_anew(w);
+	if (w->imports && wb__imports_state(w->imports) != WB__IMPORTS_OVER)
+		return false;
+	wb__imports_destroy(w->imports);
+	w->imports = NULL;
+	w->is_import_old = false;
+	if (w->is_leaving)
+		wb_lane_abort(w->lane);
+	return true;
 }
 
 static int copy_strings(struct wb__worker *w, const struct wb_msg_app_attach *m, struct wb_err *err)
@@ -194,8 +302,8 @@ static bool has_number(const struct wb__agent *a, uint32_t number)
 	return false;
 }
 
-/* What all tools and messages call it.  One that comes back gets the number that it left. */
-static void name_worker(struct wb__worker *w)
+/* One that comes back gets the number that it left. */
+void wb__worker_name(struct wb__worker *w)
 {
 	int n;
 
@@ -225,6 +333,8 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	w->id = in->id;
 	w->object_index = in->object_index;
 	w->page_fd = -1;
+	w->on_lane = in->on_lane;
+	w->on_lane_cookie = in->on_lane_cookie;
 	w->role = (enum wb_role)m->role;
 	w->rank = m->rank < 0 ? -1 : m->rank;
 	w->numa = m->numa && m->numa <= WB_NUMA_NODES_MAX ? (int)m->numa - 1 : WB_NUMA_UNKNOWN;
@@ -237,7 +347,7 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 		.is_torn = m->is_torn,
 		.done = m->done,
 		.done_at = m->done_at};
-	name_worker(w);
+	wb__worker_name(w);
 	rc = copy_strings(w, m, err);
 	if (rc == 0)
 		rc = wb__contents_manifest(
@@ -246,12 +356,12 @@ int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 		rc = wb__contents_map(
 			contents, w->manifest, in->fds[1], m->map_bytes, &w->map, err);
 	if (rc == 0)
-		rc = wb__table_read(
-			&(struct wb__table_in){.n_mem = m->n_mem,
-				.n_param = m->n_param,
-				.bytes = m->table_bytes,
-				.fds = in->fds + BLOB_FDS - 1,
-				.n_fd = in->n_fd - (BLOB_FDS - 1) - (m->area_bytes ? 1 : 0)},
+		rc = wb__table_read(&(struct wb__table_in){.n_mem = m->n_mem,
+					    .n_param = m->n_param,
+					    .bytes = m->table_bytes,
+					    .fds = in->fds + BLOB_FDS - 1,
+					    .n_fd = in->n_fd - (BLOB_FDS - 1) - m->export_fds -
+						    (m->area_bytes ? 1 : 0)},
 			w->map, &w->t, err);
 	if (rc == 0 && m->area_bytes)
 		keep_area(w, m->area_bytes, in->fds[in->n_fd - 1]);
@@ -271,6 +381,7 @@ void wb__worker_destroy(struct wb__worker *w)
 {
 	if (!w)
 		return;
+	assert(!w->imports);
 	wb_watch_destroy(w->area_watch);
 	if (w->area_lane != w->lane)
 		wb_lane_destroy(w->area_lane);
@@ -377,6 +488,8 @@ static bool unmap(struct wb__worker *w)
 
 bool wb__worker_unmap(struct wb__worker *w)
 {
+	if (!wb__worker_let_go(w))
+		return false;
 	if (w->area_raw.is_made) { /* it was about to get one */
 		wb__area_raw_drop(&w->area_raw);
 		w->had_area = true;
@@ -384,28 +497,14 @@ bool wb__worker_unmap(struct wb__worker *w)
 	return unmap(w);
 }
 
-int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
-	uint32_t n_fd, struct wb_err *err)
+/* In the place of what it had, which is put back where this fails. */
+static int take_table(struct wb__worker *w, struct wb__table *now, bool kept, struct wb_err *err)
 {
-	struct wb__table now, old = w->t;
 	uint64_t object = w->region_object ? w->region_object : w->slept_object;
-	int rc = wb__table_read(&(struct wb__table_in){.n_mem = m->n_mem,
-					.n_param = m->n_param,
-					.bytes = m->table_bytes,
-					.fds = fds,
-					.n_fd = n_fd},
-		w->map, &now, err);
+	struct wb__table old = w->t;
+	int rc = 0;
 
-	assert(!w->is_releasing && !w->is_leaving);
-	if (rc == 0 && now.has_heap != old.has_heap)
-		rc = wb_err_set(err, -EINVAL,
-			"%s was attached with %s memory, what it acquires is not: attach anew",
-			w->name, old.has_heap ? "private" : "shared");
-	if (rc < 0) {
-		wb__table_finish(&now);
-		return rc;
-	}
-	w->t = now;
+	w->t = *now;
 	w->region_object = 0;
 	if (w->had_area)
 		rc = wb__worker_area(w, err);
@@ -414,12 +513,41 @@ int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *
 	if (rc < 0) {
 		(void)unmap(w); /* pages of its area go on being taken */
 		w->slept_object = object;
-		now = w->t;
+		*now = w->t;
 		w->t = old;
-		wb__table_finish(&now);
 		return rc;
 	}
-	wb_transfer_wake(w->a->core, w->id, w->t.place, w->t.has_heap ? NULL : w->t.base, m->kept);
-	wb__table_finish(&old);
+	wb_transfer_wake(w->a->core, w->id, w->t.place, w->t.has_heap ? NULL : w->t.base, kept);
+	*now = old;
 	return 0;
+}
+
+int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
+	uint32_t n_fd, struct wb_err *err)
+{
+	struct wb__exports x = {
+		.bytes = m->export_bytes, .n_fd = m->export_fds, .unshared = m->unshared};
+	struct wb__table now = {0};
+	int rc = wb__worker_exports(&x, fds, n_fd, 0, err);
+
+	assert(!w->is_releasing && !w->is_leaving);
+	if (rc == 0)
+		rc = wb__table_read(&(struct wb__table_in){.n_mem = m->n_mem,
+					    .n_param = m->n_param,
+					    .bytes = m->table_bytes,
+					    .fds = fds,
+					    .n_fd = n_fd - m->export_fds},
+			w->map, &now, err);
+	if (rc == 0 && now.has_heap != w->t.has_heap)
+		rc = wb_err_set(err, -EINVAL,
+			"%s was attached with %s memory, what it acquires is not: attach anew",
+			w->name, w->t.has_heap ? "private" : "shared");
+	if (rc == 0)
+		rc = wb__worker_lane(w, &now, &x);
+	if (rc == 0)
+		rc = take_table(w, &now, m->kept, err);
+	wb__table_finish(&now);
+	if (rc < 0 && rc != -EINPROGRESS)
+		wb__worker_lane_anew(w);
+	return rc;
 }

@@ -8,7 +8,9 @@
  * core says that nothing uses it any more.  Loop thread.  Layer: daemon (L4).
  */
 #include "daemon/area.h"
+#include "daemon/imports.h"
 #include "daemon/table.h"
+#include "net/loop.h"
 #include "proto/messages.h"
 #include "transfer/core.h"
 
@@ -38,8 +40,16 @@ struct wb__worker {
 	struct wb_poll_page *page; /* mapped */
 	int page_fd;
 	struct wb_lane *lane;
-	struct wb_lane_remote_fds *lane_fds; /* owned struct; NULL = lane here */
+	/* Owned struct; NULL = the lane is a thread over mappings of this process.  Else it is a
+	 * remote one, whose other side is the library in the worker, or imports. */
+	struct wb_lane_remote_fds *lane_fds;
 	struct wb_watch *lane_watch;
+	struct wb__imports *imports; /* owned; its memory of a GPU, here; NULL = none */
+	bool is_lane_known; /* who has the other side; until its memory goes */
+	bool is_import_old; /* imports are of memory that it does not offer any more */
+	char lane_why[WBP_TEXT_MAX]; /* the worker has it, of memory of a GPU: why; or "" */
+	wb_loop_fn on_lane; /* with on_lane_cookie: wb__worker_lane() may say more now */
+	void *on_lane_cookie;
 	struct wb__worker_area *area; /* owned; NULL = not staged */
 	struct wb__area_raw area_raw; /* before that */
 	struct wb_lane *area_lane; /* the worker's own lane, or one here where that is remote */
@@ -59,6 +69,16 @@ struct wb__attach_in {
 	const struct wb_msg_app_attach *m;
 	const int *fds;
 	uint32_t n_fd;
+	wb_loop_fn on_lane;
+	void *on_lane_cookie;
+};
+
+/* What a worker says of memory of a GPU; borrowed. */
+struct wb__exports {
+	uint64_t bytes; /* of descriptions; 0 = none */
+	const int *fds; /* the last of its message */
+	uint32_t n_fd;
+	const char *unshared; /* why there are none */
 };
 
 /**
@@ -67,8 +87,32 @@ struct wb__attach_in {
  */
 int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	const struct wb__attach_in *in, struct wb__worker **out, struct wb_err *err);
-/** wb__worker_destroy - only when the core does not know it (any more).  NULL is allowed. */
+/** wb__worker_destroy - only when the core does not know it (any more), and wb__worker_let_go().
+ *  NULL is allowed. */
 void wb__worker_destroy(struct wb__worker *w);
+
+/** wb__worker_exports - find the descriptors of @x, of which all else is set: among the @n_fd of
+ * its message, in front of the last @behind.  0; -EINVAL: so many did not come. */
+int wb__worker_exports(
+	struct wb__exports *x, const int *fds, uint32_t n_fd, uint32_t behind, struct wb_err *err);
+/**
+ * wb__worker_lane - settle who has the other side of its lane
+ * @t:	its table, of which @x describes what the CPU cannot map
+ * Asks until it is known; @x is for the first time.  0; -EINPROGRESS: on_lane() comes.  That
+ * nothing can be imported is no failure: lane_why says it.
+ */
+int wb__worker_lane(struct wb__worker *w, const struct wb__table *t, const struct wb__exports *x);
+/** wb__worker_lane_anew - it offers other memory than was imported, or none: ask again. */
+void wb__worker_lane_anew(struct wb__worker *w);
+/** wb__worker_lane_is_here - does this process pack and assemble for it? */
+bool wb__worker_lane_is_here(const struct wb__worker *w);
+/** wb__worker_let_go - of what was imported, which takes a thread some time.  True when nothing of
+ *  it is left; false: again later, on_lane() comes.  The lane of one that is leaving is aborted
+ *  then, and not before: what runs here would go on writing. */
+bool wb__worker_let_go(struct wb__worker *w);
+/** wb__worker_name - what all tools and messages call it: the least number that none has who is
+ *  here. */
+void wb__worker_name(struct wb__worker *w);
 
 /** wb__worker_area - a staging area for a rollout worker: the one it has kept, or a new one that it
  *  is given.  Again: nothing.  0; -EINPROGRESS while its pages are taken: again later; or negative.

@@ -377,7 +377,8 @@ enum wb_app_end_result {
 	F(X, DIGEST, ready_plan, 0, OPT, 1, "digest of its plan") \
 	F(X, U32, ready_workers, 0, OPT, 1, "number of its workers") \
 	F(X, STR, library, WBP_TEXT_MAX, OPT, 2, "why the last worker that came was refused for its library") \
-	F(X, STR, reduced, WBP_TEXT_MAX, OPT, 2, "a port that rails go by and that is down; empty: none is")
+	F(X, STR, reduced, WBP_TEXT_MAX, OPT, 2, "a port that rails go by and that is down; empty: none is") \
+	F(X, STR, lane, WBP_TEXT_MAX, OPT, 2, "who packs and assembles for them: agent, worker, both; and why not the agent")
 
 #define WBF_want(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, REQ, 1, "transfer object") \

@@ -93,6 +93,8 @@ static json_t *agents(const struct wb_serve *s, const struct object *o)
 			p->hello.build, "workers", (int)j->workers.n_workers);
 		if (a && p->hello.n_transports)
 			json_object_set_new(a, "transports", transports(p));
+		if (a && j->workers.lane && j->workers.lane[0])
+			json_object_set_new(a, "lane", json_string(j->workers.lane));
 		if (a && p->hello.n_hosts)
 			json_object_set_new(a, "hosts", hosts(p));
 		if (a && p->hello.rail_bytes_per_s)

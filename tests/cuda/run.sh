@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR [NAME...]   On a GPU: the kernels, what its driver answers beside answers.txt, the unit tests of
-# memory, lanes, clients and extraction on that driver, then the kernels under compute-sanitizer (memcheck: accesses; racecheck:
+# memory, lanes, clients, the agent's imports and extraction on that driver, then the kernels under compute-sanitizer (memcheck: accesses; racecheck:
 # shared memory) where it is installed.  Of these only NAME, if any.
 # OUTDIR holds tests/ and tools/; libraries that the machine lacks may lie in lib/ (carry.sh makes such a folder).
 # Nothing is built: it also runs where there is no compiler.  Each has a limit.  What a claim needs that a device has not is said in OUTDIR/log and counted.
@@ -70,7 +70,7 @@ else
 	# each claim's process.
 	CK_FORK=no one gpu 120 "$kernels"
 	one answers 60 "$here/answers.sh" "$out" driver
-	for t in cuda_driver mem_gpu lane_gpu client_gpu; do
+	for t in cuda_driver mem_gpu lane_gpu client_gpu daemon_imports; do
 		one $t 120 "$out/tests/test_$t"
 	done
 	for t in extract extract_bad extract_gpu; do

@@ -6,7 +6,10 @@ What an optimizer computes reaches the GPU late, and on the stand-in streams go 
 GPU's memory but the GPU: a byte that is read too early, or by the host, fails a test.
 """
 import ctypes
+import json
 import os
+import re
+import subprocess
 import sys
 
 from cluster import BUILD, Cluster, limited, run
@@ -16,28 +19,54 @@ DEVICE = os.environ.get("WB_GPU") == "device"
 LATE = "order 7; late cuMemcpyDtoDAsync_v2 200000000; late cuLaunchKernel 1000000"
 
 
-def workers(c, trainers=None, rollouts=None, transport="tcp", floats=(), rounds=(), **shape):
-    """A trainer pod and an engine, of two workers each; the memory of each side."""
-    c.operator(trainers=2, per_engine=2, engines=1)
+def rollout(c, i, memory, **how):
+    return c.worker("r0", "rollout", i, 2, engine="e0", cut="cols", device=memory, **how)
+
+
+def workers(c, trainers=None, rollouts=None, transport="tcp", floats=(), rounds=(), lane="worker", operator=None,
+            env=None, agent=(), **shape):
+    """A trainer pod and an engine, of two workers each; the memory of each side; whose lane is asked for."""
+    c.operator(trainers=2, per_engine=2, engines=1, **(operator or {}))
     for pod in ("t0", "r0"):
-        c.agent(pod, "--transport", transport)
+        c.agent(pod, "--transport", transport, "--gpu-lane", lane, *agent, env=env)
     late = ("--late", "100") if trainers else ()
     t = [c.worker("t0", "trainer", i, 2, device=trainers, args=("--scribble", *late, *floats), **shape)
          for i in range(2)]
-    r = [c.worker("r0", "rollout", i, 2, engine="e0", cut="cols", device=rollouts, args=(*floats, *rounds), **shape)
-         for i in range(2)]
+    r = [rollout(c, i, rollouts, args=(*floats, *rounds), **shape) for i in range(2)]
     for w in t + r:
         w.expect("planned")
     return t, r
 
 
-def versions_move(trainers, rollouts, **how):
+def status(c, pod):
+    return json.loads(c.get(c.agents[pod], "/status")[1])
+
+
+def lanes(c, pod):
+    """Who packs and assembles for each worker of a pod, and why not the agent, as its agent says."""
+    return [(w["lane"], w["laneReason"]) for w in status(c, pod)["workers"]]
+
+
+def all_are(c, pod, lane, why=""):
+    got = lanes(c, pod)
+    assert len(got) == 2 and all(is_ == lane and why in reason and bool(why) == bool(reason)
+                                 for is_, reason in got), got
+
+
+def described(c):
+    return subprocess.run([f"{BUILD}/bin/wbctl", "describe", "toy", "--operator", f"{c.host}:{c.op.http}"],
+                          check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def versions_move(trainers, rollouts, lane="worker", **how):
     with Cluster() as c:
-        t, r = workers(c, trainers, rollouts, **how)
+        t, r = workers(c, trainers, rollouts, lane=lane, **how)
+        for pod, memory in (("t0", trainers), ("r0", rollouts)):
+            all_are(c, pod, "worker" if memory and lane == "worker" else "agent")
         move_three_versions(c, t, r)
-        for w in t + r:
-            w.drain()
-        return t, r
+        for p in (*t, *r, *c.agents.values()):
+            p.drain()
+        return t, r, c.agents
 
 
 def from_gpu_to_gpu():
@@ -68,20 +97,149 @@ def rounded_where_they_are_assembled():
     versions_move("legacy", "vmm", floats=("--floats",), rounds=("--round",))
 
 
-def memory_goes_and_comes_back():
+def imported(c, pod):
+    """Whether the agent of a pod has memory of a GPU mapped; on a device the driver does not tell."""
+    with open(f"/proc/{c.agents[pod].p.pid}/maps", encoding="utf-8") as f:
+        return "fakecuda-" in f.read()
+
+
+def memory_goes_and_comes_back(trainers="legacy", rollouts="vmm", lane="worker"):
     with Cluster() as c:
-        t, r = workers(c, "legacy", "vmm")
+        t, r = workers(c, trainers, rollouts, lane=lane)
         send(t, 1)
         sent(t, 1, "Committed")
         updated(r, 1)
+        assert DEVICE or imported(c, "r0") == (lane == "agent")
         for w in r:
             w.say("sleep")
         for w in r:
             w.expect("asleep")
+        all_are(c, "r0", "none")
+        assert DEVICE or not imported(c, "r0")
         for w in r:
             w.say("wake")
         for w in r:
             w.expect("awake")
+        all_are(c, "r0", lane)
+        send(t, 2)
+        sent(t, 2, "Committed")
+        updated(r, 2)
+        quit_all(t + r)
+
+
+def by_agents(trainers, rollouts, **how):
+    return versions_move(trainers, rollouts, lane="agent", **how)
+
+
+def from_gpu_to_gpu_by_agents():
+    by_agents("ipc", "ipc")
+
+
+def from_expandable_segments_by_agents():
+    by_agents("vmm", "vmm")
+
+
+def from_gpu_to_host_by_agents():
+    by_agents("vmm", None)
+
+
+def from_host_to_gpu_by_agents():
+    by_agents(None, "ipc")
+
+
+def over_shared_memory_by_agents():
+    by_agents("ipc", "vmm", transport="shm")
+
+
+def megabytes_over_many_chunks_by_agents():
+    by_agents("vmm", "ipc", rows=1024, cols=1024)
+
+
+def rounded_where_they_are_assembled_by_agents():
+    by_agents("ipc", "vmm", floats=("--floats",), rounds=("--round",))
+
+
+def memory_goes_and_comes_back_by_agents():
+    memory_goes_and_comes_back("vmm", "ipc", "agent")
+    memory_goes_and_comes_back("ipc", "vmm", "agent")
+
+
+def trainers_that_are_staged_by_agents():
+    by_agents("ipc", "vmm", operator={"staging": {"trainer": "HostMemory"}})
+
+
+def what_cannot_travel_stays_with_its_worker():
+    with Cluster() as c:
+        t, r = workers(c, "legacy", "vmm", lane="agent")
+        all_are(c, "t0", "worker", "memory object 0: memory of the GPU that only the worker can use: an allocation "
+                "that is no multiple of 2 MiB")
+        all_are(c, "r0", "agent")
+        said = described(c)
+        assert re.search(r"t0 .* worker: t0/worker \d \(rank \d\): memory object 0: .*2 MiB", said), said
+        assert re.search(r"r0 .* agent$", said, re.MULTILINE), said
+        move_three_versions(c, t, r)
+
+
+def an_agent_that_sees_no_gpu_leaves_the_lane_to_its_worker():
+    with Cluster() as c:
+        t, r = workers(c, "ipc", "vmm", lane="agent", env={"CUDA_VISIBLE_DEVICES": ""})
+        for pod in ("t0", "r0"):
+            all_are(c, pod, "worker", "GPU")
+        move_three_versions(c, t, r)
+
+
+def workers_that_are_killed_and_come_again():
+    with Cluster() as c:
+        t, r = workers(c, "vmm", "ipc", lane="agent")
+        send(t, 1)
+        sent(t, 1, "Committed")
+        updated(r, 1)
+        for w in r:
+            w.kill()
+        c.until("the agent has let go", lambda: not lanes(c, "r0"))
+        assert DEVICE or not imported(c, "r0")
+        r = [rollout(c, i, "ipc") for i in range(2)]
+        for w in r:
+            w.expect("planned")
+        all_are(c, "r0", "agent")
+        send(t, 2)
+        sent(t, 2, "Committed")
+        updated(r, 2)
+        quit_all(t + r)
+
+
+def a_worker_that_is_killed_while_its_memory_is_read_or_written():
+    for side in ("trainer", "rollout"):
+        with Cluster() as c:
+            t, r = workers(c, "ipc", "vmm", lane="agent", agent=("--rail-rate", "4M"), rows=1024, cols=1024)
+            send(t, 1)
+            c.until("chunks come", lambda: any(w["progress"]["inBytes"] for w in status(c, "r0")["workers"]))
+            pod, killed = ("t0", t) if side == "trainer" else ("r0", r)
+            for w in killed:
+                w.kill()
+            c.until("the agent has let go", lambda: not lanes(c, pod))
+            assert DEVICE or not imported(c, pod)
+            if side == "trainer":
+                continue
+            for w in t:
+                w.expect("Torn.* exited", reject=None)
+            r = [rollout(c, i, "vmm", rows=1024, cols=1024) for i in range(2)]
+            for w in r:
+                w.expect("planned")
+            send(t, 2)
+            sent(t, 2, "Committed", reject=None)
+            updated(r, 2)
+
+
+def an_agent_that_restarts_imports_again():
+    with Cluster() as c:
+        t, r = workers(c, "vmm", "ipc", lane="agent")
+        send(t, 1)
+        sent(t, 1, "Committed")
+        updated(r, 1)
+        c.agents["r0"].kill()
+        c.agent("r0", "--gpu-lane", "agent").expect("plan active", reject=None)
+        all_are(c, "r0", "agent")
         send(t, 2)
         sent(t, 2, "Committed")
         updated(r, 2)
@@ -92,16 +250,24 @@ def a_launch_that_fails_once_is_made_up_for():
     os.environ["FAKECUDA_SCRIPT"] = f"{LATE}; fail cuLaunchKernel 719 1"
     try:
         os.environ["FAKECUDA_SAY"] = "1"
-        trainers, _ = versions_move("legacy", None)
+        trainers, _, _ = versions_move("legacy", None)
+        _, _, agents = by_agents("ipc", None)
     finally:
         os.environ["FAKECUDA_SCRIPT"] = LATE
         del os.environ["FAKECUDA_SAY"]
-    for t in trainers:
-        assert [x for x in t.seen if "fakecuda: cuLaunchKernel fails with 719" in x] != [], t.seen
+    for p in trainers + [agents["t0"]]:
+        assert [x for x in p.seen if "fakecuda: cuLaunchKernel fails with 719" in x] != [], p.seen
 
 
 CLAIMS = (from_gpu_to_gpu, from_expandable_segments, from_gpu_to_host, from_host_to_gpu, over_shared_memory,
-          megabytes_over_many_chunks, rounded_where_they_are_assembled, memory_goes_and_comes_back)
+          megabytes_over_many_chunks, rounded_where_they_are_assembled, memory_goes_and_comes_back,
+          from_gpu_to_gpu_by_agents, from_expandable_segments_by_agents, from_gpu_to_host_by_agents,
+          from_host_to_gpu_by_agents, over_shared_memory_by_agents, megabytes_over_many_chunks_by_agents,
+          rounded_where_they_are_assembled_by_agents, memory_goes_and_comes_back_by_agents,
+          trainers_that_are_staged_by_agents, what_cannot_travel_stays_with_its_worker,
+          an_agent_that_sees_no_gpu_leaves_the_lane_to_its_worker, workers_that_are_killed_and_come_again,
+          a_worker_that_is_killed_while_its_memory_is_read_or_written,
+          an_agent_that_restarts_imports_again)
 SCRIPTED = (a_launch_that_fails_once_is_made_up_for,)
 
 
@@ -116,10 +282,15 @@ def why_no_device():
     return f"the driver says {rc}" if rc else "" if n.value else "the driver has no device"
 
 
+def chosen(claims):
+    """Those that the command line names, or all."""
+    return [c for c in claims if not sys.argv[1:] or c.__name__ in sys.argv[1:]]
+
+
 def on_the_stand_in():
     os.environ["LD_LIBRARY_PATH"] = f"{BUILD}/fakecuda"
     os.environ["FAKECUDA_SCRIPT"] = LATE
-    return run(*CLAIMS, *SCRIPTED)
+    return run(*chosen(CLAIMS + SCRIPTED))
 
 
 def on_the_device():
@@ -129,8 +300,8 @@ def on_the_device():
         return 77
     for claim in SCRIPTED:
         print(f"skip {claim.__name__}: it scripts faults, which a driver has none of", flush=True)
-    with limited(110):
-        return run(*CLAIMS)
+    with limited(280):
+        return run(*chosen(CLAIMS))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
  *	toy_worker --socket PATH --role trainer|rollout [--engine NAME] --index I --of N
  *		[--cut rows|cols] [--rows R] [--cols C] [--tensors T] [--heap] [--rank K]
  *		[--object NS/NAME] [--hook-ms N] [--step-ms N] [--collective FILE] [--wait]
- *		[--scribble] [--watch] [--term] [--device legacy|vmm] [--late MS]
+ *		[--scribble] [--watch] [--term] [--device legacy|ipc|vmm] [--late MS]
  *
  * The model is T matrices of R x C uint32 (as F32); element k of tensor t in version v is a hash of
  * (v, t, k), so every worker checks what it got by itself.  Part I of N of each matrix, cut by rows
@@ -35,7 +35,8 @@
  * sleep and wake: release the parameters' memory, and acquire other memory, filled with zeros.
  * --floats: elements are numbers from 1 to 2 and their negatives (all workers, for the next one)
  * --round: a rollout's parameters are BF16: what it holds is not what was sent
- * --device: parameters lie on GPU 0, allocated by cudaMalloc or by expandable segments.
+ * --device: parameters lie on GPU 0, allocated by cudaMalloc, by cudaMalloc in whole blocks, or
+ *	by expandable segments.
  * --late: with --device, new values are on the GPU MS after they were asked for.
  * --scribble: a trainer overwrites its parameters as soon as they are released.
  * --term: SIGTERM ends it in order between two commands or polls, as "quit" does.

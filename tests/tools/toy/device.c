@@ -48,7 +48,9 @@ void toy_device_make(struct toy *t)
 	if (!strcmp(t->device, "vmm"))
 		make_vmm(t);
 	else
-		must(gpu->cu->mem_alloc(&t->on_device, t->bytes), "cuMemAlloc");
+		must(gpu->cu->mem_alloc(
+			     &t->on_device, strcmp(t->device, "ipc") ? t->bytes : rounded(t)),
+			"cuMemAlloc");
 	must(gpu->cu->mem_alloc(&computed, t->bytes), "cuMemAlloc");
 }
 

@@ -26,7 +26,9 @@ struct toy {
 	struct wb_rng rng;
 	bool waits;
 	bool by_cols, is_heap, scribbles;
-	const char *device; /* --device: parameters lie on GPU 0, from "legacy" or "vmm" memory */
+	/* --device: parameters lie on GPU 0, in memory that is "legacy", "ipc" (legacy of whole
+	 * blocks, which has a handle) or "vmm" */
+	const char *device;
 	uint32_t late_ms; /* --late: so long the GPU computes new values */
 	bool floats, rounds; /* elements are numbers; parameters are BF16 */
 	bool terms; /* SIGTERM is "quit" */
