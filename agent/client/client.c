@@ -238,13 +238,14 @@ static int ready_left(struct wb_client *c, void *arg, struct wb_error *err)
  * has to have let go by then (wb_mem_import()): it answers by closing when it has. */
 static void wait_left(struct wb_client *c)
 {
+	uint64_t deadline = wb__client_deadline(LEAVE_NS);
 	bool waits;
 
 	pthread_mutex_lock(&c->lock);
 	waits = c->is_exported && !c->lane && wb_session_is_up(&c->session);
 	pthread_mutex_unlock(&c->lock);
-	if (waits)
-		(void)wb__client_wait(c, wb__client_deadline(LEAVE_NS), ready_left, NULL, NULL);
+	while (waits) /* a signal is no reason to leave earlier */
+		waits = wb__client_wait(c, deadline, ready_left, NULL, NULL) == -EINTR;
 }
 
 int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
