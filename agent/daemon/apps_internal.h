@@ -29,6 +29,7 @@ struct app {
 	struct wb__worker *going; /* it left, and some of its memory is here: then this ends, */
 	struct wb_err bye; /* as this says; code 0: in order */
 	struct wb__wish *wish; /* owned; NULL = none waits */
+	struct wb_err no; /* to APP_MEM_ACQUIRE, said when nothing of it is here; code 0 = none */
 };
 
 struct wb__apps {

@@ -127,21 +127,64 @@ static void say_acquired(struct app *app, int code, const char *why)
 	(void)wb_session_send_fds(&app->session, WBP_APP_MEM_ACQUIRED, &out, lane, n_fd);
 }
 
+/* The worker may do what it likes with its memory when it hears this: what was imported of it is
+ * let go before. */
+static void try_to_refuse(struct app *app)
+{
+	struct wb_err no = app->no;
+
+	assert(no.code < 0 && !app->wish);
+	if (!wb__worker_let_go(app->w))
+		return;
+	app->no = (struct wb_err){0};
+	say_acquired(app, no.code, no.msg);
+}
+
+/* What came of trying; @rc is not -EINPROGRESS. */
+static void answer(struct app *app, int rc, const struct wb_err *err)
+{
+	wb__app_wish_free(app);
+	if (rc == 0) {
+		say_acquired(app, 0, "");
+		return;
+	}
+	(void)wb_err_set(&app->no, rc, "%s", err->msg);
+	try_to_refuse(app);
+}
+
 void wb__app_mem_acquire(
 	struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds, uint32_t n_fd)
 {
 	struct wb_err err = {0};
 	int rc = check_released(app, &err);
 
-	if (rc == 0) {
-		wb__worker_lane_anew(app->w); /* it may have offered other memory before */
-		rc = acquire(app, m, fds, n_fd, &err);
-	}
+	app->no.code = 0; /* nor for this answer */
 	wb__app_wish_free(app); /* one that it does not wait for any more */
+	if (rc < 0) { /* its memory is in use, and what is imported of it */
+		say_acquired(app, rc, err.msg);
+		return;
+	}
+	wb__worker_lane_anew(app->w); /* it may have offered other memory before */
+	rc = acquire(app, m, fds, n_fd, &err);
 	if (rc == -EINPROGRESS)
 		rc = wish_keep(app, m, fds, n_fd, &err);
 	if (!app->wish)
-		say_acquired(app, rc, rc < 0 ? err.msg : "");
+		answer(app, rc, &err);
+}
+
+/* All of it again is for pages only: on_lane() says when an import is done. */
+static void try_wish(struct app *app)
+{
+	struct wb_err err = {0};
+	int rc;
+
+	if (wb__worker_lane_is_awaited(app->w))
+		return;
+	rc = acquire(app, &app->wish->m, app->wish->fd, app->wish->n_fd, &err);
+	if (rc != -EINPROGRESS)
+		answer(app, rc, &err);
+	else
+		wb_timer_start(app->s->wish_timer, WISH_RETRY_NS, 0);
 }
 
 void wb__apps_try_wishes(void *apps)
@@ -149,18 +192,12 @@ void wb__apps_try_wishes(void *apps)
 	struct wb__apps *s = apps;
 
 	for (struct app *app = s->apps; app; app = app->next) {
-		struct wb_err err = {0};
-		int rc;
-
-		if (!app->wish || !wb_session_is_up(&app->session) || !app->w)
+		if (!wb_session_is_up(&app->session) || !app->w)
 			continue;
-		rc = acquire(app, &app->wish->m, app->wish->fd, app->wish->n_fd, &err);
-		if (rc == -EINPROGRESS) {
-			wb_timer_start(s->wish_timer, WISH_RETRY_NS, 0);
-			continue;
-		}
-		wb__app_wish_free(app);
-		say_acquired(app, rc, err.msg);
+		if (app->wish)
+			try_wish(app);
+		else if (app->no.code)
+			try_to_refuse(app);
 	}
 	wb__env_kick(s->a->env);
 }

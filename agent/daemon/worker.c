@@ -185,6 +185,16 @@ void wb__worker_lane_anew(struct wb__worker *w)
 	wb__imports_stop(w->imports);
 }
 
+bool wb__worker_lane_is_awaited(const struct wb__worker *w)
+{
+	enum wb__imports_state state;
+
+	if (!w->imports || w->is_lane_known)
+		return false;
+	state = wb__imports_state(w->imports);
+	return w->is_import_old ? state != WB__IMPORTS_OVER : state == WB__IMPORTS_TRYING;
+}
+
 bool wb__worker_lane_is_here(const struct wb__worker *w)
 {
 	return !w->lane_fds || (w->imports && w->is_lane_known);
@@ -547,7 +557,5 @@ int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *
 	if (rc == 0)
 		rc = take_table(w, &now, m->kept, err);
 	wb__table_finish(&now);
-	if (rc < 0 && rc != -EINPROGRESS)
-		wb__worker_lane_anew(w);
 	return rc;
 }

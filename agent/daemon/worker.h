@@ -104,6 +104,9 @@ int wb__worker_exports(
 int wb__worker_lane(struct wb__worker *w, const struct wb__table *t, const struct wb__exports *x);
 /** wb__worker_lane_anew - it offers other memory than was imported, or none: ask again. */
 void wb__worker_lane_anew(struct wb__worker *w);
+/** wb__worker_lane_is_awaited - asked for, and wb__worker_lane() has no other answer yet: on_lane()
+ *  comes. */
+bool wb__worker_lane_is_awaited(const struct wb__worker *w);
 /** wb__worker_lane_is_here - does this process pack and assemble for it? */
 bool wb__worker_lane_is_here(const struct wb__worker *w);
 /** wb__worker_let_go - of what was imported, which takes a thread some time.  True when nothing of
@@ -123,7 +126,9 @@ int wb__worker_area(struct wb__worker *w, struct wb_err *err);
  *  and the staging area.  False: a write still uses a region, again later. */
 bool wb__worker_unmap(struct wb__worker *w);
 /** wb__worker_remap - the memory is there again, as a new table and memfds say.  0; or negative,
- * and nothing is mapped: -EINPROGRESS while pages of its staging area are taken, again later. */
+ * and no table is mapped: -EINPROGRESS while its memory is imported or pages of its staging area
+ * are taken, again later; else what was imported may be here still, and has to go before the worker
+ * hears it (wb__worker_let_go()). */
 int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
 	uint32_t n_fd, struct wb_err *err);
 
