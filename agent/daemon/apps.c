@@ -261,26 +261,46 @@ static void attach(struct app *app, struct wb__worker *w, struct wb_err *err)
 	refuse(app, rc, err->code ? err->msg : wb_strerror(rc));
 }
 
+/* Much may have changed while it was imported: other workers came, and what its object is. */
+static int check_again(const struct wb__apps *s, const struct wb__worker *w, struct wb_err *err)
+{
+	uint32_t index;
+	int rc = wb__oplink_find(s->a, w->object, w->model, &index, err);
+
+	if (rc == 0 && index != w->object_index)
+		rc = wb_err_set(err, -ENOENT,
+			"the object that is meant is another one of agent %s by now: attach anew",
+			s->a->o.name);
+	return rc < 0 ? rc : check_claim(s, w->role, w->rank, w->engine, index, err);
+}
+
+/* It has waited for its import. */
+static void arrive(struct app *app)
+{
+	struct wb__worker *w = app->coming;
+	struct wb_err err = {0};
+	int rc;
+
+	if (wb__worker_lane(w, &w->t, NULL) == -EINPROGRESS)
+		return;
+	app->coming = NULL;
+	rc = check_again(app->s, w, &err);
+	if (rc == 0) {
+		attach(app, w, &err);
+		return;
+	}
+	discard(app, w);
+	refuse(app, rc, err.msg);
+}
+
 static void lane_changed(void *cookie)
 {
 	struct wb__apps *s = cookie;
 
 	for (struct app *app = s->apps, *next; app; app = next) {
-		struct wb__worker *w = app->coming;
-		struct wb_err err = {0};
-		int rc;
-
 		next = app->next;
-		if (!w || wb__worker_lane(w, &w->t, NULL) == -EINPROGRESS)
-			continue;
-		app->coming = NULL;
-		rc = check_claim(s, w->role, w->rank, w->engine, w->object_index, &err);
-		if (rc == 0) {
-			attach(app, w, &err);
-			continue;
-		}
-		discard(app, w);
-		refuse(app, rc, err.msg);
+		if (app->coming)
+			arrive(app);
 	}
 	wb__apps_try_wishes(s);
 }
@@ -319,8 +339,19 @@ static void on_attach(
 		attach(app, w, &err);
 }
 
+static bool is_coming(const struct wb__apps *s, uint32_t index)
+{
+	for (const struct app *app = s->apps; app; app = app->next)
+		if (app->coming && app->coming->object_index == index && app->coming->lane_fds)
+			return true;
+	return false;
+}
+
+/* One that is about to be attached is not asleep. */
 bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index)
 {
+	if (is_coming(s, index))
+		return false;
 	for (const struct wb__worker *w = s->workers; w; w = w->next)
 		if (!w->is_leaving && w->object_index == index &&
 			(!wb_transfer_is_asleep(s->a->core, w->id) || w->is_releasing))
@@ -333,7 +364,7 @@ bool wb__apps_has_lanes(const struct wb__apps *s, uint32_t index)
 	for (const struct wb__worker *w = s->workers; w; w = w->next)
 		if (w->object_index == index && w->lane_fds)
 			return true;
-	return false;
+	return is_coming(s, index);
 }
 
 /* ---- leaving ------------------------------------------------------------------------------- */
@@ -654,7 +685,9 @@ void wb__apps_give_up(struct wb__apps *s, uint32_t index, int code, const char *
 {
 	assert(index < s->a->o.n_served);
 	for (struct app *app = s->apps; app; app = app->next) {
-		if (!app->w || app->w->object_index != index || app->w->is_planned)
+		const struct wb__worker *w = app->w ? app->w : app->coming;
+
+		if (!w || w->object_index != index || w->is_planned)
 			continue;
 		leave(app, NULL);
 		refuse(app, code, sentence);
@@ -685,7 +718,7 @@ void wb__apps_check_object(
 	char text[WBP_TEXT_MAX];
 
 	for (struct app *app = s->apps; app; app = app->next) {
-		struct wb__worker *w = app->w;
+		const struct wb__worker *w = app->w ? app->w : app->coming;
 
 		if (!w || w->object_index != index ||
 			((!w->object[0] || !strcmp(w->object, object)) &&

@@ -525,6 +525,36 @@ START_TEST(memory_is_not_looked_at_again_while_it_is_imported)
 }
 END_TEST
 
+/* ---- workers that are about to be attached --------------------------------------------------- */
+
+/* The operator names another object (0) or model (1), there will be no plan (2), or the object is
+ * not that of the agent any more when the import is done (3). */
+START_TEST(a_worker_whose_memory_is_imported_is_refused_as_one_that_is_attached)
+{
+	comes();
+	if (_i < 2)
+		wb__apps_check_object(a.apps, 0, _i ? "one" : "two", _i ? "other" : "m");
+	else if (_i == 2)
+		wb__apps_give_up(a.apps, 0, -ENOENT, "there is no plan");
+	find_rc = -ENOENT;
+	if (_i == 3)
+		becomes(0, WB__IMPORTS_WORKING);
+	hears_when_let_go(0, WBP_APP_REJECT);
+	ck_assert_int_eq(got.app_reject.code, -ENOENT);
+}
+END_TEST
+
+START_TEST(a_worker_whose_memory_is_imported_has_a_lane_and_is_awake)
+{
+	ck_assert(wb__apps_all_asleep(a.apps, 0));
+	comes();
+	ck_assert(wb__apps_has_lanes(a.apps, 0));
+	ck_assert(!wb__apps_all_asleep(a.apps, 0));
+	ck_assert(!wb__apps_has_lanes(a.apps, 1));
+	ck_assert(wb__apps_all_asleep(a.apps, 1));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("daemon lanes");
@@ -537,5 +567,8 @@ int main(void)
 		t, a_worker_hears_that_its_memory_is_not_taken_when_nothing_of_it_is_here, 0, 3);
 	tcase_add_test(t, memory_that_was_not_released_stays_in_use);
 	tcase_add_test(t, memory_is_not_looked_at_again_while_it_is_imported);
+	tcase_add_loop_test(
+		t, a_worker_whose_memory_is_imported_is_refused_as_one_that_is_attached, 0, 4);
+	tcase_add_test(t, a_worker_whose_memory_is_imported_has_a_lane_and_is_awake);
 	return fx_run(s);
 }
