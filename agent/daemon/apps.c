@@ -84,6 +84,21 @@ static void refuse_library(struct app *app, int code, const char *sentence)
 	refuse(app, code, sentence);
 }
 
+static void leave(struct app *app, const char *why);
+
+/* What it sent makes no sense, or did not come. */
+static void cut_off(struct app *app, int code, const char *why)
+{
+	char text[WB_ERR_MSG_MAX];
+
+	text[0] = '\0';
+	if (app->w)
+		snprintf(text, sizeof(text), "%s (pid %u) was cut off: %.512s", app->w->name,
+			app->pid, why);
+	leave(app, text);
+	refuse(app, code, why);
+}
+
 /* ---- hello and attach --------------------------------------------------------------------- */
 
 static void on_hello(struct app *app, const struct wb_msg_app_hello *m)
@@ -293,6 +308,17 @@ static void arrive(struct app *app)
 	refuse(app, rc, err.msg);
 }
 
+/* What was out on its lane fails with it.  The worker is sent away so that it comes again, with
+ * another lane: -ESHUTDOWN is what it takes for a passing thing. */
+static void lose_lane(struct app *app)
+{
+	char text[WBP_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "the lane of %s ended by itself: attach anew", app->w->name);
+	leave(app, text);
+	refuse(app, -ESHUTDOWN, text);
+}
+
 static void lane_changed(void *cookie)
 {
 	struct wb__apps *s = cookie;
@@ -301,6 +327,8 @@ static void lane_changed(void *cookie)
 		next = app->next;
 		if (app->coming)
 			arrive(app);
+		else if (app->w && wb__worker_lane_is_lost(app->w))
+			lose_lane(app);
 	}
 	wb__apps_try_wishes(s);
 }
@@ -471,7 +499,7 @@ static void on_msg(void *cookie, struct wb_seq *conn, const uint8_t *msg, size_t
 		return;
 	}
 	if (rc < 0) {
-		refuse(app, rc, err.msg);
+		cut_off(app, rc, err.msg);
 		return;
 	}
 	if (app->going || (app->coming && f.type != WBP_APP_DETACH)) {
@@ -533,7 +561,7 @@ static void end_silent(void *cookie)
 
 	for (struct app *app = s->apps; app; app = app->next) {
 		if (wb_session_tick(&app->session, now, &err) < 0)
-			refuse(app, err.code, err.msg);
+			cut_off(app, err.code, err.msg);
 		due = WB_MIN(due, wb_session_due(&app->session));
 	}
 	if (due != UINT64_MAX)

@@ -183,7 +183,7 @@ static void *thread_main(void *arg)
 	if (!rc) {
 		say(i, WB__IMPORTS_WORKING);
 		/* Rings that make no sense end it; jobs are then unanswered, and the worker is
-		 * given up (worker.c). */
+		 * sent away (apps.c). */
 		(void)wb_lane_worker_run(i->worker);
 	}
 	let_go(i);

@@ -116,8 +116,8 @@ static void imports_changed(void *cookie)
 {
 	struct wb__worker *w = cookie;
 
-	if (wb__imports_state(w->imports) == WB__IMPORTS_OVER && w->is_lane_known) {
-		/* It had taken jobs, and ended by itself: what is out stays unanswered. */
+	if (wb__worker_lane_is_lost(w)) {
+		/* What is out stays unanswered.  The worker is sent away (apps.c). */
 		WB_LOG_ERR(MOD, "lane ended", WB_S("worker", w->name));
 		wb_lane_abort(w->lane);
 		wb__env_pump(w->a->env);
@@ -193,6 +193,11 @@ bool wb__worker_lane_is_awaited(const struct wb__worker *w)
 		return false;
 	state = wb__imports_state(w->imports);
 	return w->is_import_old ? state != WB__IMPORTS_OVER : state == WB__IMPORTS_TRYING;
+}
+
+bool wb__worker_lane_is_lost(const struct wb__worker *w)
+{
+	return w->imports && w->is_lane_known && wb__imports_state(w->imports) == WB__IMPORTS_OVER;
 }
 
 bool wb__worker_lane_is_here(const struct wb__worker *w)

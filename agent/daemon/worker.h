@@ -107,6 +107,8 @@ void wb__worker_lane_anew(struct wb__worker *w);
 /** wb__worker_lane_is_awaited - asked for, and wb__worker_lane() has no other answer yet: on_lane()
  *  comes. */
 bool wb__worker_lane_is_awaited(const struct wb__worker *w);
+/** wb__worker_lane_is_lost - it was here, and ended by itself: the worker can only leave. */
+bool wb__worker_lane_is_lost(const struct wb__worker *w);
 /** wb__worker_lane_is_here - does this process pack and assemble for it? */
 bool wb__worker_lane_is_here(const struct wb__worker *w);
 /** wb__worker_let_go - of what was imported, which takes a thread some time.  True when nothing of

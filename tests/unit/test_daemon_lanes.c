@@ -555,6 +555,34 @@ START_TEST(a_worker_whose_memory_is_imported_has_a_lane_and_is_awake)
 }
 END_TEST
 
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+START_TEST(a_worker_whose_lane_ended_by_itself_is_sent_to_attach_anew)
+{
+	attaches();
+	becomes(0, WB__IMPORTS_OVER);
+	ck_assert_int_eq(hear(WBP_APP_REJECT)->app_reject.code, -ESHUTDOWN);
+	ck_assert_ptr_nonnull(strstr(got.app_reject.sentence, "ended by itself"));
+	ck_assert(!imports[0].is_there);
+	turn();
+	ck_assert_ptr_null(wb__apps_first(a.apps));
+}
+END_TEST
+
+/* Before it was attached (0), and after. */
+START_TEST(who_makes_no_sense_hears_so_when_nothing_of_its_memory_is_here)
+{
+	if (_i)
+		attaches();
+	else
+		comes();
+	fx_send(sock, "no frame", 8, NULL, 0);
+	turn();
+	hears_when_let_go(0, WBP_APP_REJECT);
+	ck_assert_int_eq(got.app_reject.code, -EBADMSG);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("daemon lanes");
@@ -570,5 +598,8 @@ int main(void)
 	tcase_add_loop_test(
 		t, a_worker_whose_memory_is_imported_is_refused_as_one_that_is_attached, 0, 4);
 	tcase_add_test(t, a_worker_whose_memory_is_imported_has_a_lane_and_is_awake);
+	tcase_add_test(t, a_worker_whose_lane_ended_by_itself_is_sent_to_attach_anew);
+	tcase_add_loop_test(
+		t, who_makes_no_sense_hears_so_when_nothing_of_its_memory_is_here, 0, 2);
 	return fx_run(s);
 }
