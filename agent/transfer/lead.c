@@ -43,7 +43,8 @@ static bool all(const struct lead *l, size_t field)
 			return false;
 	return true;
 }
-#define ALL(l, f) all(l, offsetof(struct lead_agent, f) / sizeof(bool))
+#define FIELD(f) (offsetof(struct lead_agent, f) / sizeof(bool))
+#define ALL(l, f) all(l, FIELD(f))
 
 static void tell_coordinator(struct lead *l, enum wb_engine_state state)
 {
@@ -396,6 +397,8 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	if (!ALL(l, stopped))
 		return;
 	wb__transfer_lead_set(l, LEAD_TELLING);
+	/* Hooks may have taken all of what the steps before had. */
+	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->engine_step_deadline_ns;
 	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].heard)
 			wb__transfer_send(l->e, a, &all_stopped);
@@ -669,25 +672,37 @@ void wb__transfer_lead_broken(struct lead *l, const char *why)
 	fail(l, -EHOSTDOWN, text);
 }
 
+/* What a lead waits for from each of its agents, by state. */
+static const struct {
+	size_t done; /* which of lead_agent's bools says that it came */
+	bool is_step; /* within a step's deadline, else a transfer's */
+	const char *undone;
+} waits[] = {
+	[LEAD_STAGING] = {FIELD(complete), false, "not everything was received"},
+	[LEAD_STAGED] = {0}, /* the coordinator alone is waited for */
+	[LEAD_PROMISES] = {FIELD(promised), true, "STOP was not answered"},
+	[LEAD_STOPS] = {FIELD(stopped), true,
+		"the common poll was not reached, or before_update_hook did not return,"},
+	[LEAD_TELLING] = {FIELD(heard), true, "that all have stopped was not answered"},
+	[LEAD_MOVING] = {FIELD(complete), false, "not everything was received"},
+	[LEAD_INSTALLING] = {FIELD(installed), false, "the new weights were not installed"},
+	[LEAD_ENDING] = {FIELD(ended), true, "after_update_hook did not return"},
+};
+
 bool wb__transfer_lead_is_late(const struct lead *l, uint32_t agent)
 {
 	const struct lead_agent *x = &l->agent[agent];
-	bool late = l->state == LEAD_PROMISES
-			    ? !x->promised || wb__transfer_doubt_waits_for(l, agent)
-		    : l->state == LEAD_STOPS      ? !x->stopped
-		    : l->state == LEAD_TELLING    ? !x->heard
-		    : l->state == LEAD_MOVING     ? !x->complete
-		    : l->state == LEAD_STAGING    ? !x->complete
-		    : l->state == LEAD_INSTALLING ? !x->installed
-						  : !x->ended;
 
-	return x->takes_part && late;
+	if (l->state >= WB_ARRAY_SIZE(waits) || !waits[l->state].undone)
+		return false;
+	if (l->state == LEAD_PROMISES && wb__transfer_doubt_waits_for(l, agent))
+		return x->takes_part;
+	return x->takes_part && !((const bool *)x)[waits[l->state].done];
 }
 
 static void expired(struct lead *l)
 {
-	bool is_step = l->state == LEAD_PROMISES || l->state == LEAD_STOPS ||
-		       l->state == LEAD_TELLING || l->state == LEAD_ENDING;
+	bool is_step = waits[l->state].is_step;
 	uint64_t bound_ns =
 		is_step ? l->e->r->engine_step_deadline_ns : l->e->r->transfer_deadline_ns;
 	char text[WB_ERR_MSG_MAX], who[512] = "";
@@ -702,16 +717,8 @@ static void expired(struct lead *l)
 				who[0] ? ", " : "", l->e->r->agent[a].name);
 	}
 	snprintf(text, sizeof(text), "engine %s: %s by %s within spec.%s (%.0f s)",
-		l->e->r->engine[l->engine].name,
-		l->state == LEAD_PROMISES ? "STOP was not answered"
-		: l->state == LEAD_STOPS
-			? "the common poll was not reached, or before_update_hook did not return,"
-		: l->state == LEAD_TELLING ? "that all have stopped was not answered"
-		: l->state == LEAD_MOVING || l->state == LEAD_STAGING
-			? "not everything was received"
-		: l->state == LEAD_INSTALLING ? "the new weights were not installed"
-					      : "after_update_hook did not return",
-		who, is_step ? "engineStepDeadlineSeconds" : "transferDeadlineSeconds",
+		l->e->r->engine[l->engine].name, waits[l->state].undone, who,
+		is_step ? "engineStepDeadlineSeconds" : "transferDeadlineSeconds",
 		(double)bound_ns / 1e9);
 	if (l->state == LEAD_ENDING) {
 		for (uint32_t a = 0; a < l->e->r->n_agent; a++)

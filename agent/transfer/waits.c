@@ -107,7 +107,7 @@ static void put_lead(struct waits *x, const struct lead *l)
 
 	if (!wb__transfer_leads_run(l))
 		return;
-	for (uint32_t a = 0; l->state != LEAD_STAGED && a < l->e->r->n_agent; a++)
+	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (wb__transfer_lead_is_late(l, a))
 			add_name(whom, sizeof(whom), l->e->r->agent[a].name,
 				l->agent[a].down ? "(gone)" : "");

@@ -206,6 +206,16 @@ START_TEST(who_does_not_ask_whether_all_have_stopped_is_not_waited_for)
 }
 END_TEST
 
+/* Hooks that took nearly all of a step's time leave the answers theirs. */
+START_TEST(telling_that_all_have_stopped_has_time_of_its_own)
+{
+	struct lead *l = run_until(LEAD_TELLING, _i, 4900 * WB_NS_PER_MS);
+
+	ck_assert_uint_gt(l->deadline_ns, world_now(&w) + 4 * WB_NS_PER_S);
+	end();
+}
+END_TEST
+
 START_TEST(who_has_not_heard_that_all_have_stopped_is_named)
 {
 	struct lead *l = run_until(LEAD_TELLING, false, 0);
@@ -385,6 +395,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_feed_brings_no_engine_back, 0, 2);
 	tcase_add_loop_test(tc, nobody_changes_before_all_know_that_all_have_stopped, 0, 2);
 	tcase_add_loop_test(tc, who_does_not_ask_whether_all_have_stopped_is_not_waited_for, 0, 2);
+	tcase_add_loop_test(tc, telling_that_all_have_stopped_has_time_of_its_own, 0, 2);
 	tcase_add_test(tc, who_has_not_heard_that_all_have_stopped_is_named);
 	tcase_add_test(tc, received_counts_when_the_loss_was_taken_in);
 	tcase_add_loop_test(tc, an_engine_that_loses_an_agent_after_the_decision_is_torn, 0, 2);
