@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/cuda/play.h"
 #include "tests/cuda/shim.h"
 
 /* What is used of libcuda, as cuda.h declares it.  Handles are pointers, results ints. */
@@ -174,26 +175,11 @@ void wbt_gpu_put(void *dev)
 		must(cu.free((uintptr_t)dev), "cuMemFree");
 }
 
-#define PLAY(name, type)                                                                           \
-	void wbt_wbk_gpu_##name(struct type a);                                                    \
-	static void play_##name(const void *args)                                                  \
-	{                                                                                          \
-		wbt_wbk_gpu_##name(*(const struct type *)args);                                    \
-	}
-PLAY(rows, wbk_move_args)
-PLAY(turns, wbk_move_args)
-PLAY(image, wbk_move_args)
-PLAY(diff2, wbk_scan_args)
-PLAY(equal, wbk_scan_args)
-PLAY(classify, wbk_scan_args)
-PLAY(put, wbk_scan_args)
-PLAY(fill, wbk_scan_args)
-PLAY(check, wbk_scan_args)
-
 void wbt_gpu_run(enum wbk_gpu which, const void *args, uint32_t n_tile, uint32_t threads)
 {
-	static void (*const play[WBK_GPU_COUNT])(const void *) = {play_rows, play_turns, play_image,
-		play_diff2, play_equal, play_classify, play_put, play_fill, play_check};
+#define ENTRY(name, type) play_##name,
+	static void (*const play[WBK_GPU_COUNT])(const void *) = {WBT_KERNELS(ENTRY)};
+#undef ENTRY
 	uint32_t grid = wbk_gpu_grid(which, n_tile, cu.is_open ? (uint32_t)cu.n_sm : 1);
 	unsigned char copy[256];
 	void *param[1] = {copy};

@@ -1,30 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels that there are, as the CPU plays them. */
-#include "kernels/gpu.h"
 #include "tests/cuda/driver/internal.h"
+#include "tests/cuda/play.h"
 #include "tests/cuda/shim.h"
 
 #include <string.h>
-
-#define PLAY(name, type)                                                                           \
-	void wbt_wbk_gpu_##name(struct type a);                                                    \
-	static void play_##name(const void *args)                                                  \
-	{                                                                                          \
-		struct type a;                                                                     \
-                                                                                                   \
-		memcpy(&a, args, sizeof(a));                                                       \
-		wbt_wbk_gpu_##name(a);                                                             \
-	}
-PLAY(rows, wbk_move_args)
-
-PLAY(turns, wbk_move_args)
-PLAY(image, wbk_move_args)
-PLAY(diff2, wbk_scan_args)
-PLAY(equal, wbk_scan_args)
-PLAY(classify, wbk_scan_args)
-PLAY(put, wbk_scan_args)
-PLAY(fill, wbk_scan_args)
-PLAY(check, wbk_scan_args)
 
 /* The kernel of tests/cuda/answers.c: a number to an address. */
 static uint64_t stored_at(const void *args)
@@ -47,16 +27,10 @@ static const struct {
 	void (*play)(const void *);
 	size_t bytes;
 } kernels[] = {
-	{"wbk_gpu_rows", play_rows, sizeof(struct wbk_move_args)},
-	{"wbk_gpu_turns", play_turns, sizeof(struct wbk_move_args)},
-	{"wbk_gpu_image", play_image, sizeof(struct wbk_move_args)},
-	{"wbk_gpu_diff2", play_diff2, sizeof(struct wbk_scan_args)},
-	{"wbk_gpu_equal", play_equal, sizeof(struct wbk_scan_args)},
-	{"wbk_gpu_classify", play_classify, sizeof(struct wbk_scan_args)},
-	{"wbk_gpu_put", play_put, sizeof(struct wbk_scan_args)},
-	{"wbk_gpu_fill", play_fill, sizeof(struct wbk_scan_args)},
-	{"wbk_gpu_check", play_check, sizeof(struct wbk_scan_args)},
-	{"answers_store", play_store, sizeof(uint64_t)},
+#define ROW(name, type) {"wbk_gpu_" #name, play_##name, sizeof(struct type)},
+	WBT_KERNELS(ROW)
+#undef ROW
+		{"answers_store", play_store, sizeof(uint64_t)},
 };
 
 int fc_kernel_find(const char *name)
