@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "net/loop.h"
 
 #include <errno.h>
@@ -285,7 +286,7 @@ static int open_all(struct wb__lead *l, struct wb_loop *loop, struct wb_kube_con
 	if (rc == 0)
 		rc = wb_kube_lease_start(l->kube, o, &cb, &l->lease);
 	if (rc == 0)
-		rc = -pthread_create(&l->thread, NULL, thread_main, l);
+		rc = wb_thread_start(&l->thread, "wb-lead", thread_main, l);
 	l->has_thread = rc == 0;
 	return rc < 0 ? wb_err_set(err, rc, "the thread that leads: %s", wb_strerror(rc)) : 0;
 }

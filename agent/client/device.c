@@ -108,7 +108,7 @@ static int export_one(const struct wb_client_mem *m, uint32_t i, unsigned room,
 		snprintf(out->why, sizeof(out->why),
 			"memory object %u: with it the parameters are of more than %u allocations, "
 			"and a message has no room for more descriptors",
-			i, room - 1);
+			i, room ? room - 1 : 0);
 		rc = -1;
 	}
 	for (uint32_t k = 0; !rc && k < x.desc.n_piece; k++)

@@ -3,12 +3,12 @@
  * parameters.  It never takes the client's lock. */
 #include "lane/lane.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "client/internal.h"
 #include "mem/gpu.h"
 #include "mem/mem.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -29,21 +29,12 @@ static void *lane_main(void *arg)
 	return NULL;
 }
 
-/* The application's signals are not for this thread. */
 static int start_thread(struct wb__client_lane *l)
 {
-	sigset_t all, old;
-	int rc;
+	int rc = wb_thread_start(&l->thread, "wb-lane", lane_main, l);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&l->thread, NULL, lane_main, l);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return -rc;
-	l->is_running = true;
-	pthread_setname_np(l->thread, "wb-lane");
-	return 0;
+	l->is_running = rc == 0;
+	return rc;
 }
 
 static int open_worker(struct wb__client_lane *l, const struct wb__client_reg *reg, const int *fds,

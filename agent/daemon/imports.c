@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "daemon/content.h"
 #include "mem/gpu.h"
 #include "mem/travel.h"
@@ -13,7 +14,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -191,20 +191,13 @@ static void *thread_main(void *arg)
 	return NULL;
 }
 
-/* The thread takes no signals: those are the loop's. */
 static int start(struct wb__imports *i, struct wb_err *err)
 {
-	sigset_t all, old;
-	int rc;
+	int rc = wb_thread_start(&i->thread, i->name, thread_main, i);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&i->thread, NULL, thread_main, i);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
-		return wb_err_set(err, -rc, "start the thread of a lane: %s", strerror(rc));
+		return wb_err_set(err, rc, "start the thread of a lane: %s", strerror(-rc));
 	i->is_started = true;
-	pthread_setname_np(i->thread, i->name);
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/base.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "extract/internal.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ int wb__parallel(uint32_t threads, size_t n, wb__task_fn fn, void *ctx)
 
 	/* This thread works too; one that cannot be started is only slower. */
 	while (begun + 1 < WB_MIN(threads, THREADS_MAX) && begun + 1 < n)
-		if (pthread_create(&id[begun], NULL, work, &c))
+		if (wb_thread_start(&id[begun], "wb-extract", work, &c) < 0)
 			break;
 		else
 			begun++;

@@ -4,11 +4,11 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/ring.h"
+#include "base/thread.h"
 #include "lane/internal.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -107,24 +107,6 @@ static void host_destroy(struct wb_lane *l)
 static const struct wb_lane_ops host_ops = {
 	host_submit, host_reap, host_is_due, host_abort, host_destroy};
 
-/* The thread takes no signals: those are the loop's, or the application's. */
-static int start(struct host *h, const char *name)
-{
-	sigset_t all, old;
-	char short_name[16];
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&h->thread, NULL, host_main, h);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return -rc;
-	snprintf(short_name, sizeof(short_name), "%s", name ? name : "wb-lane");
-	pthread_setname_np(h->thread, short_name);
-	return 0;
-}
-
 int wb_lane_create_host(const struct wb_lane_opts *o, struct wb_lane **out, struct wb_err *err)
 {
 	uint32_t depth = 0;
@@ -152,7 +134,7 @@ int wb_lane_create_host(const struct wb_lane_opts *o, struct wb_lane **out, stru
 		rc = wb_err_set(err, -ENOMEM, "no memory for a lane of %u jobs", depth);
 		goto fail;
 	}
-	rc = start(h, o ? o->name : NULL);
+	rc = wb_thread_start(&h->thread, o && o->name ? o->name : "wb-lane", host_main, h);
 	if (rc) {
 		wb_err_set(err, rc, "start a lane thread: %s", strerror(-rc));
 		goto fail;

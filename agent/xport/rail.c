@@ -2,11 +2,11 @@
 #include "xport/internal.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -609,15 +609,8 @@ static void *rail_main(void *arg)
 {
 	struct wb__rail *r = arg;
 	struct epoll_event e[EPOLL_BATCH];
-	sigset_t all;
-	char name[16];
 	int n;
 
-	/* Signals belong to the process that we live in, not to us. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, NULL);
-	snprintf(name, sizeof(name), "wb-rail%u", r->index % 1000);
-	pthread_setname_np(pthread_self(), name);
 	for (;;) {
 		r->now_ns = wb_now_ns(r->x->o.clock);
 		free_dropped(r);
@@ -656,6 +649,7 @@ int wb__rail_open(struct wb__xport_stream *x, uint32_t index, const struct wb_xp
 	struct wb__rail *r = &x->rail[index];
 	struct epoll_event e = {.events = EPOLLIN, .data.ptr = &r->cmd_fd};
 	uint64_t now = wb_now_ns(x->o.clock);
+	char name[16];
 	int rc;
 
 	r->x = x;
@@ -680,8 +674,9 @@ int wb__rail_open(struct wb__xport_stream *x, uint32_t index, const struct wb_xp
 		rc = wb_ring_init(&r->ev, WB__RING_ITEMS, sizeof(struct wb__ev));
 	if (!rc)
 		rc = x->link->rail_open(r);
+	snprintf(name, sizeof(name), "wb-rail%u", r->index % 1000);
 	if (!rc)
-		rc = -pthread_create(&r->thread, NULL, rail_main, r);
+		rc = wb_thread_start(&r->thread, name, rail_main, r);
 	r->is_started = !rc;
 	/* A container may be kept from those: then it runs where it can. */
 	if (!rc && o->cpus)

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "xport/inet.h"
 
 #include <arpa/inet.h>
@@ -377,7 +378,7 @@ int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_e
 		return wb_err_set(err, -ENODEV,
 			"no RDMA: no device that may be opened has an active port%s",
 			device_length(o->rail[0].addr) ? " of those that rails name" : "");
-	rc = -pthread_create(&h->thread, NULL, wb__host_thread, h);
+	rc = wb_thread_start(&h->thread, "wb-memory", wb__host_thread, h);
 	h->is_started = !rc;
 	return rc ? wb_err_set(err, rc, "no thread to register memory") : 0;
 }

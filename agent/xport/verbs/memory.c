@@ -140,7 +140,6 @@ void *wb__host_thread(void *arg)
 	struct wb__host *h = arg;
 	struct wb__memory *m;
 
-	pthread_setname_np(pthread_self(), "wb-memory");
 	while ((m = take_todo(h))) {
 		if (!atomic_load(&m->refs)) {
 			free_memory(h, m);

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WB_BASE_THREAD_H
+#define WB_BASE_THREAD_H
+/*
+ * Threads that take no signals: those are the loop's, or the application's that we live in.
+ *
+ * Any thread.  Layer: base (L0).
+ */
+#include <pthread.h>
+
+/**
+ * wb_thread_start - run @main(@arg) in a thread of its own, to be joined by the caller
+ * @name:	as tools show it; cut to 15 bytes
+ * 0 or a negative errno; *thread is written with 0 alone.
+ */
+int wb_thread_start(pthread_t *thread, const char *name, void *(*main)(void *), void *arg);
+
+#endif
