@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "planner/binding.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_oracle.h"
 #include "tests/common/fx_plan.h"
 #include "tests/common/fx_random.h"
 
@@ -25,149 +26,11 @@
 
 static uint64_t first_seed = 1;
 
-/* ---- the oracle: elements, one by one ---- */
-
-enum { HAS_ROUNDED = 1, HAS_EXACT = 2 };
-
-struct oracle {
-	uint8_t *image; /* of the checkpoint, as the trainers' best copies give it */
-	uint8_t *has[2 * FX_RANDOM_LAYOUTS + 1]; /* by layout and element */
-};
-
-static uint32_t tensor_of(const struct fx_random *d, uint64_t e)
-{
-	uint32_t t = d->m->n - 1;
-
-	while (d->base[t] > e)
-		t--;
-	return t;
-}
-
-static size_t elem_bytes(const struct fx_random *d, uint64_t e)
-{
-	return wb_dtype_bytes(d->m->tensor[tensor_of(d, e)].dtype);
-}
-
-static void round_bf16(const uint8_t *from, uint8_t *to)
-{
-	uint32_t u;
-
-	memcpy(&u, from, 4);
-	u += 0x7fff + (u >> 16 & 1);
-	memcpy(to, (uint8_t *)&u + 2, 2);
-}
-
-static void cast(enum wb_dtype wire, enum wb_dtype param, const uint8_t *from, uint8_t *to)
-{
-	if (wire == param) {
-		memcpy(to, from, wb_dtype_bytes(wire));
-	} else if (wire == WB_BF16) {
-		memset(to, 0, 2);
-		memcpy(to + 2, from, 2);
-	} else {
-		round_bf16(from, to);
-	}
-}
-
-/* Every element of every op: @each(cookie, op, element of the checkpoint, of the parameter). */
-static void walk(const struct fx_random *d, const struct wb_map *map,
-	void (*each)(void *, const struct wb_op *, uint64_t, uint64_t), void *cookie)
-{
-	for (uint32_t i = 0; i < map->n_op; i++) {
-		const struct wb_op *o = &map->op[i];
-		uint64_t cols = d->m->tensor[o->tensor].cols;
-
-		for (int64_t k = 0; k < o->repeat; k++)
-			for (int64_t a = 0; a < o->n_row; a++)
-				for (int64_t b = 0; b < o->n_col; b++)
-					each(cookie, o,
-						d->base[o->tensor] +
-							(o->row + a * o->row_step) * cols + o->col +
-							b * o->col_step,
-						o->dst + a * o->dst_row_stride +
-							b * o->dst_col_stride +
-							k * o->dst_repeat_stride);
-	}
-}
-
-struct marking {
-	const struct fx_random *d;
-	const struct wb_map *map;
-	uint8_t *has;
-};
-
-static void mark(void *cookie, const struct wb_op *o, uint64_t e, uint64_t at)
-{
-	const struct marking *k = cookie;
-	bool is_rounded = k->d->m->tensor[o->tensor].dtype == WB_F32 &&
-			  k->map->param[o->param].dtype == WB_BF16;
-
-	(void)at;
-	k->has[e] |= is_rounded ? HAS_ROUNDED : HAS_EXACT;
-}
-
-/* Best that any trainer has of an element. */
-static uint8_t held(const struct fx_random *d, const struct oracle *o, uint64_t e)
-{
-	uint8_t has = 0;
-
-	for (uint32_t l = 0; l < d->n_trainer_layout; l++)
-		has |= o->has[l][e];
-	return has;
-}
-
-static uint8_t *image_at(const struct fx_random *d, const struct oracle *o, uint32_t t, uint64_t i)
-{
-	return o->image + d->m->tensor[t].byte_base + i * wb_dtype_bytes(d->m->tensor[t].dtype);
-}
-
-static void oracle_init(struct oracle *o, struct fx_random *d)
-{
-	const struct wb_tensor *last = &d->m->tensor[d->m->n - 1];
-	uint64_t bytes = last->byte_base + last->rows * last->cols * 4 + 64;
-
-	memset(o, 0, sizeof(*o));
-	for (uint32_t l = 0; l < d->in.n_layout; l++) {
-		struct marking k = {d, d->layout[l], calloc(d->n_elem, 1)};
-
-		o->has[l] = k.has;
-		walk(d, d->layout[l], mark, &k);
-	}
-	o->image = malloc(bytes);
-	/* Finite numbers, whatever the type. */
-	for (uint64_t i = 0; i + 1 < bytes; i += 2) {
-		uint64_t v = wb_rng_u64(&d->rng);
-		uint16_t x = (uint16_t)((v & 0x807f) | (64 + (v >> 16) % 128) << 7);
-
-		memcpy(o->image + i, &x, 2);
-	}
-	for (uint32_t t = 0; t < d->m->n; t++) {
-		const struct wb_tensor *x = &d->m->tensor[t];
-
-		for (uint64_t i = 0; x->dtype == WB_F32 && i < x->rows * x->cols; i++) {
-			uint8_t *at = image_at(d, o, t, i), half[2];
-
-			if (held(d, o, d->base[t] + i) != HAS_ROUNDED)
-				continue;
-			round_bf16(at, half);
-			memset(at, 0, 2);
-			memcpy(at + 2, half, 2);
-		}
-	}
-}
-
-static void oracle_finish(struct oracle *o, const struct fx_random *d)
-{
-	for (uint32_t l = 0; l < d->in.n_layout; l++)
-		free(o->has[l]);
-	free(o->image);
-}
-
 /* ---- workers ---- */
 
 struct body {
 	const struct fx_random *d;
-	const struct oracle *o;
+	const struct fx_oracle *o;
 	const struct wb_map *map;
 	struct wb_binding *b;
 	uint8_t **mem, **want; /* by parameter */
@@ -188,12 +51,12 @@ static void load(void *cookie, const struct wb_op *op, uint64_t e, uint64_t at)
 	enum wb_dtype wire = b->d->m->tensor[op->tensor].dtype;
 	enum wb_dtype type = b->map->param[op->param].dtype;
 
-	cast(wire, type, image_at(b->d, b->o, op->tensor, e - b->d->base[op->tensor]),
+	fx_cast(wire, type, fx_image_at(b->d, b->o, op->tensor, e - b->d->base[op->tensor]),
 		b->want[op->param] + at * wb_dtype_bytes(type));
 	b->once[op->param][at]++;
 }
 
-static void body_init(struct body *b, const struct fx_random *d, const struct oracle *o,
+static void body_init(struct body *b, const struct fx_random *d, const struct fx_oracle *o,
 	const struct wb_plan *p, uint32_t worker)
 {
 	const struct wb_map *map = fx_random_map(d, worker);
@@ -215,7 +78,7 @@ static void body_init(struct body *b, const struct fx_random *d, const struct or
 		b->wrote[i] = calloc(map->param[i].span, 1);
 		b->once[i] = calloc(map->param[i].span, 1);
 	}
-	walk(d, map, load, b);
+	fx_walk(d, map, load, b);
 	for (uint32_t i = 0; i < map->n_param && d->worker[worker].role == WB_ROLE_TRAINER; i++)
 		memcpy(b->mem[i], b->want[i], param_bytes(&map->param[i]));
 	b->cap = wb_binding_boxes_max(b->b);
@@ -276,7 +139,7 @@ struct wire {
 };
 
 static struct wire wire_of(
-	const struct fx_random *d, const struct oracle *o, const struct wb_plan *p, uint32_t cls)
+	const struct fx_random *d, const struct fx_oracle *o, const struct wb_plan *p, uint32_t cls)
 {
 	const struct wb_class *k = &p->cls[cls];
 	struct wire w = {malloc(k->bytes), NULL, wb_dtype_bytes((enum wb_dtype)k->dtype)};
@@ -294,7 +157,8 @@ static struct wire wire_of(
 					x->col + b * x->col_step;
 
 				w.elem[n] = d->base[x->tensor] + i;
-				memcpy(w.data + n * w.width, image_at(d, o, x->tensor, i), w.width);
+				memcpy(w.data + n * w.width, fx_image_at(d, o, x->tensor, i),
+					w.width);
 			}
 	}
 	ck_assert_uint_eq(n * w.width, k->bytes);
@@ -303,7 +167,7 @@ static struct wire wire_of(
 
 struct run {
 	const struct fx_random *d;
-	const struct oracle *o;
+	const struct fx_oracle *o;
 	const struct wb_plan *p;
 	struct wb_plan *part[FX_RANDOM_WORKERS]; /* by domain: what its agent has of the plan */
 	uint32_t n_part;
@@ -326,7 +190,7 @@ static void check_positions(
 	for (uint64_t r = 0; r < b->n_row; r++)
 		for (uint64_t c = 0; c < b->n_col; c++) {
 			uint64_t e = w->elem[(at + b->wire_off) / w->width + r * b->n_col + c];
-			uint32_t t = tensor_of(x->d, e);
+			uint32_t t = fx_tensor_of(x->d, e);
 
 			ck_assert_uint_eq(b->pos + r * b->pos_row_stride + c * b->pos_col_stride,
 				x->d->m->tensor[t].byte_base + (e - x->d->base[t]) * w->width);
@@ -428,8 +292,8 @@ static void carry_out_stage(struct run *x, uint32_t stage, bool is_local)
 		}
 }
 
-static void run_init(
-	struct run *x, const struct fx_random *d, const struct oracle *o, const struct wb_plan *p)
+static void run_init(struct run *x, const struct fx_random *d, const struct fx_oracle *o,
+	const struct wb_plan *p)
 {
 	memset(x, 0, sizeof(*x));
 	x->d = d;
@@ -540,7 +404,7 @@ static double dual(const double *bytes, uint32_t n, const double *rate)
  * asks for bounds as if all went by rails. */
 static bool is_near(const struct run *x, uint32_t node, uint64_t e, bool is_all)
 {
-	uint8_t want = held(x->d, x->o, e) & HAS_EXACT ? HAS_EXACT : HAS_ROUNDED, has = 0;
+	uint8_t want = fx_held(x->d, x->o, e) & HAS_EXACT ? HAS_EXACT : HAS_ROUNDED, has = 0;
 
 	for (uint32_t i = 0; i < x->d->n_trainer && !is_all; i++)
 		if (x->d->worker[i].node == node)
@@ -566,7 +430,7 @@ static double send_bound(const struct run *x, bool is_all)
 		rate[i] = (double)d->worker[i].rail_bytes_per_s;
 	for (uint64_t e = 0; e < d->n_elem; e++) {
 		uint32_t set = 0, copies = needed(x, UINT32_MAX, e) & HAS_EXACT ? 1 : 0;
-		uint8_t want = held(d, x->o, e) & HAS_EXACT ? HAS_EXACT : HAS_ROUNDED;
+		uint8_t want = fx_held(d, x->o, e) & HAS_EXACT ? HAS_EXACT : HAS_ROUNDED;
 
 		if (is_near_any(x, HAS_EXACT, e, is_all))
 			copies = 0;
@@ -575,7 +439,7 @@ static double send_bound(const struct run *x, bool is_all)
 		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
 			copies += x->o->has[d->worker[i].layout][e] == HAS_ROUNDED &&
 				  !is_near(x, d->worker[i].node, e, is_all);
-		bytes[set] += (double)copies * (double)elem_bytes(d, e);
+		bytes[set] += (double)copies * (double)fx_elem_bytes(d, e);
 	}
 	best = dual(bytes, d->n_trainer, rate);
 	free(bytes);
@@ -597,7 +461,7 @@ static double take_bound(const struct run *x, uint32_t node, bool is_all)
 			copies += d->worker[i].node == node &&
 				  x->o->has[d->worker[i].layout][e] == HAS_ROUNDED;
 		if (!is_near(x, node, e, is_all))
-			bytes += copies * (double)elem_bytes(d, e);
+			bytes += copies * (double)fx_elem_bytes(d, e);
 	}
 	return bytes > 0 ? bytes / rate : 0;
 }
@@ -617,7 +481,7 @@ static double take_time(const struct run *x, uint32_t node, uint32_t set)
 		for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
 			copies += set >> d->worker[i].domain & 1 &&
 				  x->o->has[d->worker[i].layout][e] == HAS_ROUNDED;
-		bytes += copies * (double)elem_bytes(d, e);
+		bytes += copies * (double)fx_elem_bytes(d, e);
 	}
 	return bytes > 0 ? bytes / rate : 0;
 }
@@ -645,7 +509,7 @@ static double node_bound(const struct run *x)
 		uint8_t need = needed(x, UINT32_MAX, e);
 
 		need = need & HAS_EXACT ? HAS_EXACT : need;
-		model += need && !is_near_any(x, need, e, false) ? (double)elem_bytes(d, e) : 0;
+		model += need && !is_near_any(x, need, e, false) ? (double)fx_elem_bytes(d, e) : 0;
 	}
 	for (uint32_t i = 0; i < d->n_trainer; i++)
 		egress += (double)d->worker[i].rail_bytes_per_s;
@@ -662,7 +526,7 @@ static double node_bound(const struct run *x)
 			for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
 				if (d->worker[i].node == v && !is_near(x, v, e, false))
 					any |= x->o->has[d->worker[i].layout][e];
-			need += any ? (double)elem_bytes(d, e) : 0;
+			need += any ? (double)fx_elem_bytes(d, e) : 0;
 		}
 		best = ingress > 0 ? fmax(best, need / ingress) : best;
 	}
@@ -685,7 +549,7 @@ static void check_bounds(const struct run *x)
 		all = fmax(all, take_least(x, v));
 	}
 	for (uint64_t e = 0; e < x->d->n_elem; e++)
-		model += needed(x, UINT32_MAX, e) ? (double)elem_bytes(x->d, e) : 0;
+		model += needed(x, UINT32_MAX, e) ? (double)fx_elem_bytes(x->d, e) : 0;
 	ck_assert_double_eq_tol((double)x->p->model_bytes, model, 0.5);
 	ck_assert_double_eq_tol((double)x->p->node_bound_ns, node * 1e9, 2 + node);
 	/* Never above the least time there is, and close to it. */
@@ -768,13 +632,13 @@ static void check_said(const struct run *x)
 START_TEST(a_plan_carried_out_gives_what_a_load_gives)
 {
 	struct fx_random d;
-	struct oracle o;
+	struct fx_oracle o;
 	struct wb_plan *p = NULL;
 	struct wb_err err = {0};
 	struct run x;
 
 	fx_random_init(&d, first_seed + (uint64_t)_i);
-	oracle_init(&o, &d);
+	fx_oracle_init(&o, &d);
 	ck_assert_msg(!wb_plan_create(&d.in, &p, &err), "%s", err.msg);
 	ck_assert_msg(!wb_plan_check(p, d.m, d.in.layout, &err), "%s", err.msg);
 	run_init(&x, &d, &o, p);
@@ -785,7 +649,7 @@ START_TEST(a_plan_carried_out_gives_what_a_load_gives)
 	check_said(&x);
 	run_finish(&x);
 	wb_plan_destroy(p);
-	oracle_finish(&o, &d);
+	fx_oracle_finish(&o, &d);
 	fx_random_finish(&d);
 }
 END_TEST
