@@ -347,6 +347,5 @@ void fleet_ends(void)
 	for (uint32_t i = 0; i < AGENTS; i++)
 		fleet_lose_wire(&fleet[i]);
 	json_decref(fleet_api.status);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }

@@ -2,7 +2,6 @@
 #include "tests/common/fx_flow.h"
 
 #include "base/base.h"
-#include "tests/common/fx_plan.h"
 
 #include <check.h>
 #include <errno.h>
@@ -72,22 +71,11 @@ static uint64_t now(const struct wb_clock *c)
 
 static void make_plan(bool is_short)
 {
-	struct wb_tensor t = fx_tensor("w", WB_BF16, FX_ROWS, FX_COLS);
 	struct wb_plan_worker worker[FX_WORKERS] = {0};
 	struct wb_err err = {0};
-	struct fx_map f = {0};
 
-	ck_assert_int_eq(wb_manifest_create(&t, 1, &fx.m, NULL), 0);
-	f.m = fx.m;
-	fx_param(&f, "w", WB_BF16, is_short ? FX_COLS : FX_ROWS, is_short ? FX_ROWS : FX_COLS);
-	fx_op(&f, (struct wb_op){.n_row = FX_ROWS,
-			  .n_col = FX_COLS,
-			  .row_step = 1,
-			  .col_step = 1,
-			  .dst_row_stride = is_short ? 1 : FX_COLS,
-			  .dst_col_stride = is_short ? FX_ROWS : 1,
-			  .repeat = 1});
-	fx.map = fx_map_done(&f);
+	fx.m = fx_model_manifest();
+	fx.map = is_short ? fx_model_turned(fx.m) : fx_model_rows(fx.m, 0, MODEL_ROWS);
 	for (uint32_t i = 0; i < FX_WORKERS; i++)
 		worker[i] = (struct wb_plan_worker){
 			.role = i < FX_TRAINERS ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT,

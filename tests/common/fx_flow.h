@@ -13,12 +13,11 @@
 #include "flow/flow.h"
 #include "lane/lane.h"
 #include "planner/plan.h"
+#include "tests/common/fx_model.h"
 #include "tests/common/fx_notes.h"
 
-#define FX_ROWS 512
-#define FX_COLS 256
 #define FX_CHUNKS 8
-#define FX_CHUNK (FX_ROWS * FX_COLS * 2 / FX_CHUNKS)
+#define FX_CHUNK (MODEL_BYTES / FX_CHUNKS)
 #define FX_MEMORY (FX_CHUNKS * FX_CHUNK)
 #define FX_WORKERS 5
 #define FX_TRAINERS 2

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_serve.h"
 
+#include "planner/parts.h"
+
 struct wb_fake_clock clk;
 struct wb_serve *s;
 uint64_t due;
@@ -270,31 +272,6 @@ void hello(struct wire *w, const char *name, uint64_t instance)
 	agent_says(w, WBP_HELLO, &h);
 }
 
-struct wb_buf manifest_bytes, map_bytes;
-struct wb_digest manifest_digest, map_digest;
-void make_model(void)
-{
-	struct wb_tensor t = fx_tensor("w", WB_BF16, 512, 256);
-	struct wb_manifest *m = NULL;
-	struct fx_map f = {0};
-	struct wb_err err = {0};
-	struct wb_map *map;
-
-	ck_assert_int_eq(wb_manifest_create(&t, 1, &m, &err), 0);
-	f.m = m;
-	fx_copy(&f, fx_param(&f, "w", WB_BF16, 512, 256), "w",
-		(struct fx_box){0, 512, 0, 256, 0, 0});
-	map = fx_map_done(&f);
-	wb_buf_init(&manifest_bytes, 1 << 20);
-	wb_buf_init(&map_bytes, 1 << 20);
-	ck_assert_int_eq(wb_manifest_encode(m, &manifest_bytes), 0);
-	ck_assert_int_eq(wb_map_encode(map, &map_bytes), 0);
-	manifest_digest = m->digest;
-	map_digest = map->digest;
-	wb_map_destroy(map);
-	wb_manifest_destroy(m);
-}
-
 void say_workers(struct wire *w, uint32_t role, const char *engine)
 {
 	struct wb_p_worker p = {.id = 5,
@@ -470,8 +447,7 @@ void end_both(void)
 {
 	end_wire(&train);
 	end_wire(&roll);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 
 json_t *status(void)

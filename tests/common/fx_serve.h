@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "operator-shim/serve/serve.h"
 #include "proto/messages.h"
-#include "tests/common/fx_plan.h"
+#include "tests/common/fx_model.h"
 
 #include <check.h>
 #include <errno.h>
@@ -75,13 +75,8 @@ void expect_nothing(struct wire *w);
 /* HELLO; the one called train has two addresses. */
 void hello(struct wire *w, const char *name, uint64_t instance);
 
-/* ---- a model of one tensor, copied whole by everybody ---- */
+/* ---- two agents of the model that make_model() has made; end_both() frees that ---- */
 
-extern struct wb_buf manifest_bytes, map_bytes;
-extern struct wb_digest manifest_digest, map_digest;
-
-/* The bytes of manifest and map; end_both() frees them. */
-void make_model(void);
 /* WORKERS: one worker of role 1 (trainer) or 2. */
 void say_workers(struct wire *w, uint32_t role, const char *engine);
 /* CONTENT, in two parts. */

@@ -36,8 +36,7 @@ void start_tenants(const char *overrides, uint64_t planning_bytes)
 void finish_tenants(void)
 {
 	tear_down_serve();
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 
 int put_object(const char *object, const char *more, struct wb_err *err)

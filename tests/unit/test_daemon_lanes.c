@@ -17,7 +17,7 @@
 #include "proto/build.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_cuda.h"
-#include "tests/common/fx_plan.h"
+#include "tests/common/fx_model.h"
 #include "weightbridge/version.h"
 #include "xport/xport.h"
 
@@ -31,7 +31,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BYTES ((uint64_t)512 * 256 * 2) /* of the model's one parameter */
 #define ARENA ((uint64_t)1 << 20)
 #define TURNS 20 /* of the loop: all that was sent is read, and read again */
 
@@ -219,30 +218,8 @@ static struct wb_xport xport = {.ops = &xport_ops};
 static char path[108];
 static int sock;
 static uint8_t frame[1 << 17];
-static struct wb_buf manifest_bytes, map_bytes;
 static union wb_msg got; /* the last one that it heard */
 static uint16_t got_type; /* 0 = none yet */
-
-static void make_model(void)
-{
-	struct wb_tensor t = fx_tensor("w", WB_BF16, 512, 256);
-	struct wb_manifest *m = NULL;
-	struct fx_map f = {0};
-	struct wb_err err = {0};
-	struct wb_map *map;
-
-	ck_assert_int_eq(wb_manifest_create(&t, 1, &m, &err), 0);
-	f.m = m;
-	fx_copy(&f, fx_param(&f, "w", WB_BF16, 512, 256), "w",
-		(struct fx_box){0, 512, 0, 256, 0, 0});
-	map = fx_map_done(&f);
-	wb_buf_init(&manifest_bytes, 1 << 20);
-	wb_buf_init(&map_bytes, 1 << 20);
-	ck_assert_int_eq(wb_manifest_encode(m, &manifest_bytes), 0);
-	ck_assert_int_eq(wb_map_encode(map, &map_bytes), 0);
-	wb_map_destroy(map);
-	wb_manifest_destroy(m);
-}
 
 /* All that is on its way is read, and who may go goes. */
 static void turn(void)
@@ -311,7 +288,7 @@ static int memfd_of(const void *p, size_t bytes)
 static uint64_t put_table(int *table, int *host)
 {
 	static const char page[4096];
-	const uint64_t bytes[2] = {sizeof(page), BYTES};
+	const uint64_t bytes[2] = {sizeof(page), MODEL_BYTES};
 	struct wb_buf b;
 	uint64_t len;
 
@@ -465,8 +442,7 @@ static void tear_down(void)
 	wb__apps_destroy(a.apps);
 	wb_transfer_destroy(a.core);
 	wb_loop_destroy(a.loop);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 	munmap(arena, ARENA);
 	close(arena_fd);
 }

@@ -15,16 +15,15 @@
 #include "planner/binding.h"
 #include "planner/plan.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_model.h"
 #include "tests/common/fx_notes.h"
-#include "tests/common/fx_plan.h"
 
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define ROWS 512
-#define BYTES (ROWS * 256 * 2)
+#define BYTES MODEL_BYTES
 #define WORKERS 5
 #define READERS 12 /* more rollouts, each in an agent of its own, where a test has them */
 
@@ -93,27 +92,6 @@ static void mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch
 	d.n_mismatch++;
 }
 
-/* As in the checkpoint, or transposed: then nothing is sent from where it lies. */
-static void make_map(bool is_turned)
-{
-	struct fx_map f = {.m = d.m};
-
-	if (is_turned) {
-		fx_param(&f, "w", WB_BF16, 256, ROWS);
-		fx_op(&f, (struct wb_op){.n_row = ROWS,
-				  .n_col = 256,
-				  .row_step = 1,
-				  .col_step = 1,
-				  .dst_row_stride = 1,
-				  .dst_col_stride = ROWS,
-				  .repeat = 1});
-	} else {
-		fx_copy(&f, fx_param(&f, "w", WB_BF16, ROWS, 256), "w",
-			(struct fx_box){0, ROWS, 0, 256, 0, 0});
-	}
-	d.map = fx_map_done(&f);
-}
-
 struct shape {
 	uint32_t first, n; /* of the plan's workers of domain 0, which are this agent's */
 	bool sums, is_turned;
@@ -127,7 +105,6 @@ static void open_shape(const struct shape *is)
 {
 	uint32_t first = is->first, n = is->n;
 	uint8_t share[WB_POOLS] = {4, 4, 4, 4};
-	struct wb_tensor t = fx_tensor("w", WB_BF16, ROWS, 256);
 	struct wb_plan_worker worker[WORKERS + READERS] = {{.role = WB_ROLE_TRAINER},
 		{.role = WB_ROLE_ROLLOUT}, {.role = WB_ROLE_ROLLOUT, .engine = 1},
 		{.role = WB_ROLE_TRAINER, .domain = 1, .node = 1},
@@ -152,8 +129,9 @@ static void open_shape(const struct shape *is)
 		.on_failed = failed,
 		.on_mismatch = mismatch};
 	wb_fake_clock_init(&d.clock, WB_NS_PER_S);
-	ck_assert_int_eq(wb_manifest_create(&t, 1, &d.m, NULL), 0);
-	make_map(is->is_turned);
+	d.m = fx_model_manifest();
+	/* Transposed, nothing is sent from where it lies. */
+	d.map = is->is_turned ? fx_model_turned(d.m) : fx_model_rows(d.m, 0, MODEL_ROWS);
 	for (uint32_t i = 0; i < is->readers; i++)
 		worker[WORKERS + i] = (struct wb_plan_worker){
 			.role = WB_ROLE_ROLLOUT, .engine = 3 + i, .domain = 3 + i, .node = 3 + i};

@@ -201,40 +201,24 @@ START_TEST(planner_refusal_names_workers)
 	union wb_msg m;
 	struct wb_msg_progress last = {0};
 	char text[1200] = "";
+	struct wb_buf half;
+	struct wb_digest half_digest = fx_model_encode(0, MODEL_ROWS / 2, &half), whole;
 
 	make_model();
-	/* The rollout wants a tensor that no trainer has: an empty map there. */
-	{
-		struct wb_tensor t = fx_tensor("w", WB_BF16, 512, 256);
-		struct wb_manifest *mf = NULL;
-		struct fx_map f = {0};
-		struct wb_err err = {0};
-		struct wb_map *map;
-		struct wb_buf half;
-		struct wb_digest whole = map_digest;
-
-		ck_assert_int_eq(wb_manifest_create(&t, 1, &mf, &err), 0);
-		f.m = mf;
-		fx_copy(&f, fx_param(&f, "w", WB_BF16, 256, 256), "w",
-			(struct fx_box){0, 256, 0, 256, 0, 0});
-		map = fx_map_done(&f);
-		wb_buf_init(&half, 1 << 20);
-		ck_assert_int_eq(wb_map_encode(map, &half), 0);
-		open_wire(&train);
-		hello(&train, "train", 11);
-		map_digest = map->digest;
-		say_workers(&train, 1, NULL);
-		open_wire(&roll);
-		hello(&roll, "roll", 12);
-		map_digest = whole;
-		say_workers(&roll, 2, "e1");
-		content(&train, 1, manifest_digest, &manifest_bytes);
-		content(&train, 2, map->digest, &half);
-		content(&roll, 2, whole, &map_bytes);
-		wb_buf_finish(&half);
-		wb_map_destroy(map);
-		wb_manifest_destroy(mf);
-	}
+	whole = map_digest;
+	/* The rollout wants all rows of a tensor of which the trainer has one half. */
+	open_wire(&train);
+	hello(&train, "train", 11);
+	map_digest = half_digest;
+	say_workers(&train, 1, NULL);
+	open_wire(&roll);
+	hello(&roll, "roll", 12);
+	map_digest = whole;
+	say_workers(&roll, 2, "e1");
+	content(&train, 1, manifest_digest, &manifest_bytes);
+	content(&train, 2, half_digest, &half);
+	content(&roll, 2, whole, &map_bytes);
+	wb_buf_finish(&half);
 	run_job();
 	for (;;) {
 		uint16_t type = hear(&roll, &m);
@@ -427,8 +411,7 @@ START_TEST(silent_agent_is_closed_and_then_lost)
 	wb_serve_tick(s);
 	ck_assert_str_eq(ready_reason(), "False WaitingForAgents");
 	end_wire(&train);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 END_TEST
 
@@ -446,8 +429,7 @@ START_TEST(drain_is_not_a_loss)
 	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), "wb_agents_lost_total 0\n"));
 	wb_buf_finish(&b);
 	end_wire(&train);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 END_TEST
 

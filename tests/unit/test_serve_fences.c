@@ -32,8 +32,7 @@ static void start(const char *overrides)
 static void finish(void)
 {
 	tear_down_serve();
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 
 static void put_with(const char *object, const char *more)

@@ -165,8 +165,7 @@ START_TEST(a_suspended_object_is_told_from_one_that_is_not_ready)
 	ASSERT_HAS("wb_transfers_total{result=\"Succeeded\"} 1\n");
 	end_wire(&train);
 	end_wire(&roll);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 END_TEST
 
@@ -199,8 +198,7 @@ START_TEST(a_transfer_that_its_coordinator_does_not_end_is_counted_once)
 	ASSERT_HAS("wb_transfers_total{result=\"Torn\"} 1\n");
 	end_wire(&train);
 	end_wire(&roll);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 END_TEST
 
@@ -236,8 +234,7 @@ START_TEST(chunks_that_were_sent_again_count_though_the_transfer_is_over)
 	}
 	end_wire(&train);
 	end_wire(&roll);
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 }
 END_TEST
 

@@ -184,8 +184,7 @@ static struct cost cost_among(unsigned n, const struct change *c)
 	c->make();
 	got = (struct cost){n_compared, n_changed};
 	end();
-	wb_buf_finish(&manifest_bytes);
-	wb_buf_finish(&map_bytes);
+	free_model();
 	return got;
 }
 

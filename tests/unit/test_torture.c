@@ -34,7 +34,7 @@
 #include "planner/binding.h"
 #include "planner/plan.h"
 #include "tests/common/fx_check.h"
-#include "tests/common/fx_plan.h"
+#include "tests/common/fx_model.h"
 #include "tests/common/sim.h"
 #include "transfer/core.h"
 #include "weightbridge/extract.h"
@@ -74,15 +74,6 @@ static uint8_t memory[1 << 20];
 static struct wb_poll_page page;
 static void *base[1] = {memory};
 
-static struct wb_map *rows(uint64_t from, uint64_t n)
-{
-	struct fx_map f = {.m = d.m};
-	uint32_t w = fx_param(&f, "w", WB_BF16, n, 256);
-
-	fx_copy(&f, w, "w", (struct fx_box){from, n, 0, 256, 0, 0});
-	return fx_map_done(&f);
-}
-
 static void set_up_blobs(void)
 {
 	struct wb_alias *alias = wb_zalloc(1, sizeof(*alias));
@@ -108,15 +99,14 @@ static void set_up(void)
 	static const char text[] =
 		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\nmetadata: {name: a}\n"
 		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n";
-	struct wb_tensor t = fx_tensor("w", WB_BF16, 512, 256);
 	struct wb_lane_opts lo = {0};
 	struct wb_err err = {0};
 
 	wb_log_level_max = -1;
-	ck_assert(!wb_manifest_create(&t, 1, &d.m, NULL));
-	d.map[0] = rows(0, 256);
-	d.map[1] = rows(256, 256);
-	d.map[2] = rows(0, 512);
+	d.m = fx_model_manifest();
+	d.map[0] = fx_model_rows(d.m, 0, MODEL_ROWS / 2);
+	d.map[1] = fx_model_rows(d.m, MODEL_ROWS / 2, MODEL_ROWS / 2);
+	d.map[2] = fx_model_rows(d.m, 0, MODEL_ROWS);
 	for (uint32_t i = 0; i < 3; i++)
 		d.worker[i] = (struct wb_plan_worker){
 			i < 2 ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT, i, 0, 0, 0, 0};
