@@ -14,16 +14,23 @@
 
 static struct world w;
 
+/* A world of this shape, but that an engine is of two agents, and that its workers wait for each
+ * other in every step; version 1 is in all of them. */
+static void begin_in_step(struct world_opts *o)
+{
+	o->agents_per_engine = 2;
+	o->drift = 1;
+	world_check_begin(&w, o);
+	world_check_commits(&w, 1);
+}
+
 /* By its own clock an agent of an engine has waited too long for the lead, who is at it still. What
  * the lead makes of its workers, which stand still for it, is the lead's to say. */
 START_TEST(a_party_that_gives_up_its_lead_asks_what_became_of_it)
 {
 	struct world_opts o = world_small;
 
-	o.agents_per_engine = 2;
-	o.drift = 1;
-	world_check_begin(&w, &o);
-	world_check_commits(&w, 1);
+	begin_in_step(&o);
 	w.worker[1].hook_ns = 8 * WB_NS_PER_S;
 	world_check_call(&w, 0, 2);
 	world_check_phase(&w, 2, WORLD_BEGUN);
@@ -46,12 +53,9 @@ static void begin_with_a_slow_reader(uint64_t ns)
 	struct wb_sim_fault slow = {
 		.kind = WB_SIM_PARTITION, .items = WB_SIM_DATA, .from = "e0-1", .to = "e1-*"};
 
-	o.agents_per_engine = 2;
-	o.drift = 1;
 	o.xport_caps = WB_XPORT_CAP_LOCAL;
 	o.transfer_deadline_ns = WB_NS_PER_S;
-	world_check_begin(&w, &o);
-	world_check_commits(&w, 1);
+	begin_in_step(&o);
 	slow.until_ns = world_now(&w) + ns;
 	wb_sim_fault_add(w.net, &slow);
 	world_check_send(&w, 2, SOON);
@@ -128,11 +132,8 @@ START_TEST(who_was_stopped_does_not_leave_those_behind_who_install)
 	uint32_t late = _i ? 1 : 2, agent = _i ? 1 : 2;
 
 	o.engines = 1;
-	o.agents_per_engine = 2;
 	o.rollout_staged = true;
-	o.drift = 1;
-	world_check_begin(&w, &o);
-	world_check_commits(&w, 1);
+	begin_in_step(&o);
 	world_send(&w, 2);
 	world_check_phase(&w, late, WORLD_BEGUN);
 	w.worker[late].stall_until_ns = world_now(&w) + WB_NS_PER_S;
@@ -207,12 +208,9 @@ START_TEST(who_has_stopped_with_all_others_does_not_go_on_before_the_answer)
 	struct world_opts o = world_small;
 
 	o.engines = 1;
-	o.agents_per_engine = 2;
 	o.rollout_staged = _i;
-	o.drift = 1;
 	o.deaf = true;
-	world_check_begin(&w, &o);
-	world_check_commits(&w, 1);
+	begin_in_step(&o);
 	is_lost = false;
 	w.watch.message = lose_order;
 	world_send(&w, 2);
@@ -246,11 +244,8 @@ START_TEST(who_does_not_know_that_all_have_stopped_goes_on_in_time)
 	struct world_opts o = world_small;
 
 	o.engines = 1;
-	o.agents_per_engine = 2;
-	o.drift = 1;
 	o.deaf = true;
-	world_check_begin(&w, &o);
-	world_check_commits(&w, 1);
+	begin_in_step(&o);
 	w.worker[1].hook_ns = 5 * WB_NS_PER_S;
 	world_send(&w, 2);
 	world_check_phase(&w, 2, WORLD_BEGUN);
@@ -278,12 +273,9 @@ START_TEST(a_process_is_not_torn_by_the_one_before_it)
 {
 	struct world_opts o = world_small;
 
-	o.agents_per_engine = 2;
-	o.drift = 1;
 	o.rollout_staged = _i;
 	o.scale = 256;
-	world_check_begin(&w, &o);
-	world_check_commits(&w, 1);
+	begin_in_step(&o);
 	world_send(&w, 2);
 	world_check_phase(&w, 4, _i ? WORLD_INSTALL : WORLD_BEGUN);
 	while (w.worker[4].page->touched != 2)
@@ -320,12 +312,9 @@ START_TEST(who_is_in_doubt_asks_under_the_plan_in_use)
 	struct world_opts o = world_small;
 
 	o.engines = 1;
-	o.agents_per_engine = 2;
 	o.rollout_staged = true;
-	o.drift = 1;
 	o.step_deadline_ns = WB_NS_PER_S;
-	world_check_begin(&w, &o);
-	world_check_commits(&w, 1);
+	begin_in_step(&o);
 	w.worker[1].hook_ns = 60 * WB_NS_PER_S;
 	world_send(&w, 2);
 	world_check_phase(&w, 2, WORLD_BEGUN);
