@@ -55,6 +55,19 @@ static struct wb_digest digest_of(struct sim *s, bool is_merged)
 	return d;
 }
 
+/* A probe of the one parameter of fxl_case_plain(), in memory of the device; wb_probe_destroy(). */
+static struct wb_probe *probe_plain(struct sim *s)
+{
+	struct wb_probe *p;
+	struct wb_err err;
+
+	fxl_case_plain(s);
+	ck_assert_int_eq(fxl_manifest(s, &err), 0);
+	fxl_allocate(s);
+	ck_assert_int_eq(wb_probe_create(s->m, &s->param[0].p, 1, &s->opts, &p, &err), 0);
+	return p;
+}
+
 /* ---- fills ----------------------------------------------------------------------------------- */
 
 static const enum wb_dtype dtypes[] = {
@@ -98,20 +111,14 @@ START_TEST(a_tensor_that_a_device_does_not_fill_has_failed)
 {
 	struct sim s = {.rng = {1}};
 	size_t bytes = 40 * 24 * 2;
-	struct wb_probe_param param;
 	const struct wbcu *cu;
-	struct wb_probe *p;
+	struct wb_probe *p = probe_plain(&s);
 	struct wb_pass pass;
 	struct wb_err err;
 	uint64_t dev;
 
-	fxl_case_plain(&s);
-	ck_assert_int_eq(fxl_manifest(&s, &err), 0);
-	fxl_allocate(&s);
-	param = s.param[0].p;
 	ck_assert_int_eq(wbcu_load(&cu, NULL), 0);
 	ck_assert_int_eq(cu->mem_alloc(&dev, bytes), 0);
-	ck_assert_int_eq(wb_probe_create(s.m, &param, 1, &s.opts, &p, &err), 0);
 	ck_assert_int_eq(wb_probe_next_pass(p, &pass, &err), 1);
 	fx_cuda_do(unfilled[_i]);
 	ck_assert_int_eq(wb_probe_fill(p, 0, false, (void *)(uintptr_t)dev, bytes), -EIO);
@@ -158,24 +165,18 @@ END_TEST
 START_TEST(a_device_without_parameters_fills_no_tensor)
 {
 	struct sim s = {.rng = {1}};
-	struct wb_probe_param param;
 	const struct wbcu *cu;
-	struct wb_probe *p;
+	struct wb_probe *p = probe_plain(&s);
 	struct wb_pass pass;
 	struct wb_err err;
 	void *context;
 	uint64_t dev;
 
-	fxl_case_plain(&s);
-	ck_assert_int_eq(fxl_manifest(&s, &err), 0);
-	fxl_allocate(&s);
-	param = s.param[0].p;
 	ck_assert_int_eq(wbcu_load(&cu, NULL), 0);
 	ck_assert_int_eq(cu->context_retain(&context, 1), 0);
 	ck_assert_int_eq(cu->context_push(context), 0);
 	ck_assert_int_eq(cu->mem_alloc(&dev, 40 * 24 * 2), 0);
 	ck_assert_int_eq(cu->context_pop(&context), 0);
-	ck_assert_int_eq(wb_probe_create(s.m, &param, 1, &s.opts, &p, &err), 0);
 	ck_assert_int_eq(wb_probe_next_pass(p, &pass, &err), 1);
 	ck_assert_int_eq(wb_probe_fill(p, 0, false, (void *)(uintptr_t)dev, 40 * 24 * 2), -ENOTSUP);
 	wb_probe_destroy(p);
@@ -339,28 +340,23 @@ END_TEST
 START_TEST(what_a_loader_has_queued_is_waited_for)
 {
 	struct sim s = {.rng = {1}};
-	struct wb_probe_param param;
 	struct wb_srcmap *map;
 	const struct wbcu *cu;
-	struct wb_probe *p;
+	struct wb_probe *p = probe_plain(&s);
 	struct wb_pass pass;
 	struct wb_err err;
 	uint8_t *pinned;
 	void *stream;
 	size_t bytes = 40 * 24 * 2;
 
-	fxl_case_plain(&s);
-	ck_assert_int_eq(fxl_manifest(&s, &err), 0);
-	fxl_allocate(&s);
-	param = s.param[0].p;
 	ck_assert_int_eq(wbcu_load(&cu, NULL), 0);
 	ck_assert_int_eq(cu->stream_create(&stream, WBCU_STREAM_NON_BLOCKING), 0);
 	ck_assert_int_eq(cu->host_alloc((void **)&pinned, bytes, 0), 0);
-	ck_assert_int_eq(wb_probe_create(s.m, &param, 1, &s.opts, &p, &err), 0);
 	while (wb_probe_next_pass(p, &pass, &err) == 1) {
 		ck_assert_int_eq(wb_probe_fill(p, 0, false, pinned, bytes), 0);
 		fx_cuda_do("late cuMemcpyHtoDAsync_v2 20000000 1");
-		ck_assert_int_eq(cu->copy_in((uintptr_t)param.data, pinned, bytes, stream), 0);
+		ck_assert_int_eq(
+			cu->copy_in((uintptr_t)s.param[0].p.data, pinned, bytes, stream), 0);
 		ck_assert_int_eq(wb_probe_end_pass(p, NULL, 0, &err), 0);
 		fx_cuda_do("reset");
 	}
