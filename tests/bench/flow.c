@@ -6,6 +6,7 @@
  * the bar of a row is thrice the first of its kind, or ten times where there are 64 times as many
  * agents, each of which looks at all others in its ticks.
  */
+#include "base/base.h"
 #include "tests/common/world.h"
 
 #include <stdio.h>
