@@ -250,7 +250,7 @@ CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) impor
 CLUSTER_controllers := $(notdir $(basename $(shell grep -lE '^from controllers import' tests/cluster/test_*.py)))
 CLUSTER_api := $(filter-out $(CLUSTER_nodes) $(CLUSTER_controllers),$(CLUSTER_all))
 
-check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(ANSWERS) $(MATRIX)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
+check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(ANSWERS) $(MATRIX) $(BENCHES)  ## all tests (T="name name" runs those; JOBS=4 at a time; STRICT=1 makes a skip a failure)
 	@JOBS=$(JOBS) tests/run.sh $(O) $(T)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
