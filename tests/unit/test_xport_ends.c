@@ -59,7 +59,11 @@ START_TEST(cancel_before_the_answer_takes_the_grant_back)
 }
 END_TEST
 
-/* Cancel while bytes may be under way, many times: one end each, nothing lands after it. */
+/*
+ * Cancel while bytes may be under way, many times: one end each, nothing lands after it. A busy
+ * machine may let all of the first bytes arrive before their cancel is asked, which shows nothing:
+ * it goes on then until one was in time.
+ */
 START_TEST(cancel_in_flight_ends_once_and_nothing_lands_after)
 {
 	struct fx_xport f;
@@ -70,7 +74,7 @@ START_TEST(cancel_in_flight_ends_once_and_nothing_lands_after)
 	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.mem_bytes = 8 << 20});
 	fx_join(&f);
 	j = fx_job_make(&f, 3 << 20, 1, 1);
-	for (int i = 0; i < 30; i++) {
+	for (int i = 0; i < 30 || (!cancelled && i < 500); i++) {
 		struct wb_xport_event *e = fx_ask(&f, j, (uint64_t)i, NULL);
 		struct wb_xport_write w = fx_write_of(j, e->grant, NULL);
 		uint64_t spins = i % 2 ? wb_rng_below(&r, 200000) : 0;
@@ -100,9 +104,9 @@ START_TEST(cancel_in_flight_ends_once_and_nothing_lands_after)
 		if (e->kind == WB_XP_CANCELLED)
 			ck_assert(fx_is_only(f.dst.mem, 0xee, 8 << 20));
 	}
-	ck_assert_int_eq(ends, 30);
+	ck_assert_int_ge(ends, 30);
 	ck_assert_int_gt(cancelled, 0); /* or this has shown nothing */
-	ck_assert_int_eq(f.dst.count[WB_XP_ARRIVED] + f.dst.count[WB_XP_CANCELLED], 30);
+	ck_assert_int_eq(f.dst.count[WB_XP_ARRIVED] + f.dst.count[WB_XP_CANCELLED], ends);
 	fx_job_run(&f, j, true);
 	fx_job_free(j);
 	fx_close(&f);
