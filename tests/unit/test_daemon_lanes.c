@@ -409,6 +409,11 @@ static void set_up(void)
 	wb_log_level_max = -1;
 	snprintf(path, sizeof(path), "%s/lanes-%d.sock", dir ? dir : "/tmp", (int)getpid());
 	make_model();
+	/* One process may run all of these, one after the other. */
+	n_begun = n_wake = 0;
+	find_rc = wake_rc = add_rc = 0;
+	takes_descriptors = false;
+	memset(&a, 0, sizeof(a));
 	a.o.name = name;
 	a.o.socket = path;
 	a.o.n_served = 1;
