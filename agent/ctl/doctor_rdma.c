@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "ctl/doctor.h"
+#include "mem/nic.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -253,10 +254,27 @@ static bool is_kept(const struct port *p, char *out, size_t cap)
 	return true;
 }
 
+/* Gb/s of the way from the device to the processor where that is less than the port's rate; 0 = it
+ * is not, or nothing is known. */
+static unsigned narrow_pci(const struct port *p)
+{
+	char rate[TEXT_BYTES], folder[PATH_MAX_BYTES];
+	double port = strtod(
+		get(p->root, rate, "/sys/class/infiniband/%s/ports/%s/rate", p->device, p->number),
+		NULL);
+	double path;
+
+	snprintf(folder, sizeof(folder), "%.200s/sys/class/infiniband/%.64s/device", p->root,
+		p->device);
+	path = (double)wb_pci_bytes_per_s(folder) * 8 / 1e9;
+	return path > 0 && path < port ? (unsigned)path : 0;
+}
+
 /* A port that works: as it should, or worse, with the remedy. */
 static void judge(struct wb__ctl_sheet *t, const struct port *p)
 {
 	size_t at = strlen(t->ports);
+	unsigned pci = narrow_pci(p);
 	int net = net_mtu(p);
 
 	snprintf(t->ports + at, sizeof(t->ports) - at, "%s%s/%s", at ? ", " : "", p->device,
@@ -271,6 +289,11 @@ static void judge(struct wb__ctl_sheet *t, const struct port *p)
 			"%s/%s (%s): no router passes this GID on, only peers on the same switch "
 			"are reached; give the link an IP address (ip addr add ADDRESS dev %s)",
 			p->device, p->number, p->about, p->net[0] ? p->net : "LINK");
+	else if (pci)
+		wb__ctl_say(t, "rdma-port", WB_CTL_WORSE,
+			"%s/%s (%s): its PCI Express path carries %u Gb/s, less than the port; "
+			"look at LnkSta in lspci -vv: another slot, or the firmware's settings",
+			p->device, p->number, p->about, pci);
 	else
 		wb__ctl_say(
 			t, "rdma-port", WB_CTL_YES, "%s/%s (%s)", p->device, p->number, p->about);

@@ -12,6 +12,54 @@
 
 #define TEXT_MAX 64u
 #define BYTES_A_MBIT 125000u
+#define GT_PER_S_MAX 1024 /* far above what there is: more is nonsense */
+#define LANES_MAX 32
+
+/* One line of a small file in @folder as a number; 0 = it is not there, or says none. */
+static double number_in(const char *folder, const char *name)
+{
+	char path[PATH_MAX];
+	uint8_t *text = NULL;
+	size_t bytes;
+	double n;
+
+	if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path) ||
+		wb_file_read(path, TEXT_MAX, &text, &bytes) < 0)
+		return 0;
+	n = strtod((const char *)text, NULL);
+	wb_free(text);
+	return n;
+}
+
+/* The link of the device at @folder; 0 = it does not say. */
+static uint64_t pci_link(const char *folder)
+{
+	double speed = number_in(folder, "current_link_speed"); /* "16.0 GT/s PCIe", "Unknown" */
+	double width = number_in(folder, "current_link_width");
+
+	if (!(speed > 0 && speed <= GT_PER_S_MAX) || !(width > 0 && width <= LANES_MAX))
+		return 0;
+	return (uint64_t)(speed * width * 1e9 / 8 * (speed > 5 ? 128.0 / 130 : 8.0 / 10));
+}
+
+/* Bridges and switches on the way are folders above a device's own, and say their links too. */
+uint64_t wb_pci_bytes_per_s(const char *device)
+{
+	char at[PATH_MAX], file[PATH_MAX + sizeof("/current_link_speed")];
+	uint64_t least = 0, link;
+
+	if (!realpath(device, at))
+		return 0;
+	for (char *end; (end = strrchr(at, '/')) && end != at; *end = '\0') {
+		snprintf(file, sizeof(file), "%s/current_link_speed", at);
+		if (access(file, F_OK) != 0)
+			break;
+		link = pci_link(at);
+		if (link && (!least || link < least))
+			least = link;
+	}
+	return least;
+}
 
 /* A device behind it: that of a virtual function, too. */
 static int has_device(const char *root, const char *name)
@@ -27,6 +75,7 @@ uint64_t wb_nic_bytes_per_s(const char *root, const char *name)
 	char path[PATH_MAX];
 	uint8_t *text = NULL;
 	size_t bytes;
+	uint64_t rate, pci;
 	long mbit;
 
 	root = root ? root : "/sys";
@@ -37,5 +86,10 @@ uint64_t wb_nic_bytes_per_s(const char *root, const char *name)
 		return 0; /* -EINVAL while it is down */
 	mbit = strtol((const char *)text, NULL, 10); /* -1: not known */
 	wb_free(text);
-	return mbit > 0 ? (uint64_t)mbit * BYTES_A_MBIT : 0;
+	if (mbit <= 0)
+		return 0;
+	rate = (uint64_t)mbit * BYTES_A_MBIT;
+	snprintf(path, sizeof(path), "%s/class/net/%s/device", root, name);
+	pci = wb_pci_bytes_per_s(path);
+	return pci && pci < rate ? pci : rate;
 }

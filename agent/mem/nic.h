@@ -10,11 +10,22 @@
 #include <stdint.h>
 
 /**
- * wb_nic_bytes_per_s - the rate of an interface's link, each direction
+ * wb_nic_bytes_per_s - what an interface can do, each direction: the rate of its link, or what its
+ * PCI Express path carries if that is less
  * @root: where sysfs is; NULL = "/sys"
  * 0: there is none of that name, its link is down, or it is a virtual one (veth, bridge), which
  * says a number that means nothing.
  */
 uint64_t wb_nic_bytes_per_s(const char *root, const char *name);
+
+/**
+ * wb_pci_bytes_per_s - what the PCI Express path of a device carries at most, each direction
+ * @device: its folder in sysfs ("/sys/class/net/eth0/device")
+ * That is its slowest link on the way to the processor as it was negotiated: lanes times
+ * transfers a second, less what the line code takes (10 bits for 8 up to 5 GT/s, 130 for 128
+ * above: PCI Express Base Specification).  Headers of packets take some 10 % more of it.
+ * 0: not known: another bus, or a virtual machine that does not say.
+ */
+uint64_t wb_pci_bytes_per_s(const char *device);
 
 #endif

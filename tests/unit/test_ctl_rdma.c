@@ -84,6 +84,7 @@ static void put_nic(const char *device, int uverbs, const char *net)
 	put_at("Ethernet", AT "ports/1/link_layer", device);
 	put_at("400 Gb/sec (4X NDR)", AT "ports/1/rate", device);
 	put_at("1", AT "device/numa_node", device);
+	put_at("16", AT "device/current_link_width", device);
 	for (int i = 0; i < 4; i++) {
 		put_at(gid[i], AT "ports/1/gids/%d", device, i);
 		if (!type[i][0])
@@ -196,6 +197,10 @@ static const struct {
 		"mlx5_1/1 is DOWN: look at cable and switch, ip link set LINK up"},
 	{"sys/class/infiniband/mlx5_1/ports/1/state", NULL, WB_CTL_NO, "mlx5_1/1 is not up"},
 	{"sys/class/net/eth1/mtu", "1500", WB_CTL_WORSE, "ip link set eth1 mtu 4200"},
+	{"sys/class/infiniband/mlx5_1/device/current_link_speed", "16.0 GT/s PCIe", WB_CTL_WORSE,
+		"its PCI Express path carries 252 Gb/s, less than the port"},
+	{"sys/class/infiniband/mlx5_1/device/current_link_speed", "32.0 GT/s PCIe", WB_CTL_YES,
+		"mlx5_1/1 (Ethernet"},
 	{"sys/class/infiniband/mlx5_1/ports/1/gids/3", "0000:0000:0000:0000:0000:0000:0000:0000",
 		WB_CTL_WORSE, "give the link an IP address (ip addr add ADDRESS dev eth1)"},
 	{"sys/class/net/eth1/mtu", "4192", WB_CTL_YES, "mlx5_1/1 (Ethernet"},

@@ -310,6 +310,46 @@ START_TEST(an_interface_is_as_fast_as_its_link_if_it_is_a_device)
 }
 END_TEST
 
+#define PORT "devices/pci0000:00/0000:00:01.0/"
+#define NIC PORT "0000:01:00.0/"
+
+static const struct {
+	const char *speed, *width, *port_speed, *port_width;
+	uint64_t pci, bytes_per_s; /* of the path, and of the interface, whose link has 400 Gb/s */
+} paths[] = {
+	{"32.0 GT/s PCIe\n", "16\n", "32.0 GT/s PCIe\n", "16\n", 63015384615, 50000000000},
+	{"16.0 GT/s PCIe\n", "16\n", "32.0 GT/s PCIe\n", "16\n", 31507692307, 31507692307},
+	{"16 GT/s\n", "8\n", NULL, NULL, 15753846153, 15753846153},
+	{"5.0 GT/s PCIe\n", "8\n", "5.0 GT/s PCIe\n", "8\n", 4000000000, 4000000000},
+	{"32.0 GT/s PCIe\n", "16\n", "8.0 GT/s PCIe\n", "4\n", 3938461538, 3938461538},
+	{"Unknown\n", "0\n", "16.0 GT/s PCIe\n", "16\n", 31507692307, 31507692307}, /* a VF */
+	{"Unknown\n", "0\n", NULL, NULL, 0, 50000000000}, /* a virtual machine */
+	{"x\n", "-4\n", "nan\n", "1e300\n", 0, 50000000000},
+	{NULL, NULL, NULL, NULL, 0, 50000000000}, /* another bus */
+};
+
+START_TEST(an_interface_is_no_faster_than_its_way_to_the_processor)
+{
+	char link[512], to[512];
+
+	put(NIC "vendor", "0x15b3\n");
+	put("class/net/nic/speed", "400000\n");
+	snprintf(link, sizeof(link), "%s/class/net/nic/device", top);
+	snprintf(to, sizeof(to), "%s/" NIC, top);
+	ck_assert_int_eq(symlink(to, link), 0);
+	if (paths[_i].speed) {
+		put(NIC "current_link_speed", paths[_i].speed);
+		put(NIC "current_link_width", paths[_i].width);
+	}
+	if (paths[_i].port_speed) {
+		put(PORT "current_link_speed", paths[_i].port_speed);
+		put(PORT "current_link_width", paths[_i].port_width);
+	}
+	ck_assert_uint_eq(wb_pci_bytes_per_s(link), paths[_i].pci);
+	ck_assert_uint_eq(wb_nic_bytes_per_s(top, "nic"), paths[_i].bytes_per_s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("mem");
@@ -336,6 +376,8 @@ int main(void)
 		t, a_list_that_is_not_understood_is_no_node, 0, (int)WB_ARRAY_SIZE(bad_list));
 	tcase_add_loop_test(t, an_interface_is_as_fast_as_its_link_if_it_is_a_device, 0,
 		(int)WB_ARRAY_SIZE(links));
+	tcase_add_loop_test(t, an_interface_is_no_faster_than_its_way_to_the_processor, 0,
+		(int)WB_ARRAY_SIZE(paths));
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }
