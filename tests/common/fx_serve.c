@@ -157,13 +157,45 @@ void set_up_serve(void)
 	set_up_limited_serve(NULL);
 }
 
-void set_up_limited_serve(const struct wb_budget_limits *limits)
+struct wb_spec *load_specs(const char *text, size_t *n_out)
 {
 	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
-	size_t n = 0;
 
-	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
+	ck_assert_msg(
+		wb_spec_load("f", text, strlen(text), &spec, n_out, &err) == 0, "%s", err.msg);
+	return spec;
+}
+
+struct wb_spec *object_spec(const char *object, const char *more)
+{
+	const char *slash = strchr(object, '/');
+	char text[512];
+	size_t n;
+
+	snprintf(text, sizeof(text),
+		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
+		"metadata: {name: %s, namespace: %.*s}\n"
+		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}%s}\n",
+		slash + 1, (int)(slash - object), object, more);
+	return load_specs(text, &n);
+}
+
+int put_spec(struct wb_spec *spec, struct wb_serve_object_desc with, struct wb_err *err)
+{
+	int rc;
+
+	with.spec = spec;
+	rc = wb_serve_put(s, &with, err);
+	wb_free(spec);
+	return rc;
+}
+
+void set_up_limited_serve(const struct wb_budget_limits *limits)
+{
+	size_t n = 0;
+	struct wb_spec *spec = load_specs(spec_text, &n);
+
 	start_serve((struct wb_serve_opts){.spec = spec,
 			    .n_spec = n,
 			    .n_series = WB_SERVE_SERIES_MAX,

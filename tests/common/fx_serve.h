@@ -52,6 +52,13 @@ void run_job(void);
 uint64_t wall(void *ctx);
 /* Clock, chance and the job as above: what serve has of all there is outside of it. */
 void fill_env(struct wb_serve_env *env);
+/* The @n_out objects of a text, which is as it should be; wb_free(). */
+struct wb_spec *load_specs(const char *text, size_t *n_out);
+/* "namespace/name" of one trainer worker and engines of one; @more of its spec: "" or ", key:
+ * value". wb_free(). */
+struct wb_spec *object_spec(const char *object, const char *more);
+/* The operator is told of an object that is there; @with: all but the spec, which is freed. */
+int put_spec(struct wb_spec *spec, struct wb_serve_object_desc with, struct wb_err *err);
 /* An operator with these objects; @env: what it has besides the clock, chance and the job. */
 void start_serve(struct wb_serve_opts o, struct wb_serve_env env);
 /* One object, default/a, of one trainer worker and engines of one. */

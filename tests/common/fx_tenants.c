@@ -41,25 +41,9 @@ void finish_tenants(void)
 
 int put_object(const char *object, const char *more, struct wb_err *err)
 {
-	const char *slash = strchr(object, '/');
-	struct wb_spec *spec = NULL;
-	struct wb_err bad = {0};
-	char text[512];
-	size_t n = 0;
-	int rc;
-
-	snprintf(text, sizeof(text),
-		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
-		"metadata: {name: %s, namespace: %.*s}\n"
-		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}%s}\n",
-		slash + 1, (int)(slash - object), object, more);
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &bad) == 0, "%s", bad.msg);
-	rc = wb_serve_put(s,
-		&(struct wb_serve_object_desc){
-			.spec = spec, .uid = wb_hash64(object, strlen(object), 0) | 1},
+	return put_spec(object_spec(object, more),
+		(struct wb_serve_object_desc){.uid = wb_hash64(object, strlen(object), 0) | 1},
 		err);
-	wb_free(spec);
-	return rc;
 }
 
 void must_put(const char *object)

@@ -37,21 +37,11 @@ static void finish(void)
 
 static void put_with(const char *object, const char *more)
 {
-	const char *slash = strchr(object, '/');
-	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
-	char text[512];
-	size_t n = 0;
 
-	snprintf(text, sizeof(text),
-		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
-		"metadata: {name: %s, namespace: %.*s}\n"
-		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}%s}\n",
-		slash + 1, (int)(slash - object), object, more);
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
 	ck_assert_int_eq(
-		wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = 7}, &err), 0);
-	wb_free(spec);
+		put_spec(object_spec(object, more), (struct wb_serve_object_desc){.uid = 7}, &err),
+		0);
 }
 
 static void put(const char *object)

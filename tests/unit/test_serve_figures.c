@@ -33,20 +33,13 @@ static void figures_tear_down(void)
 
 static void put(const char *ns, int i)
 {
-	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
-	char text[512];
-	size_t n = 0;
+	char object[64];
 
-	snprintf(text, sizeof(text),
-		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
-		"metadata: {name: o%d, namespace: %s}\n"
-		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n",
-		i, ns);
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
+	snprintf(object, sizeof(object), "%s/o%d", ns, i);
 	ck_assert_int_eq(
-		wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = 7}, &err), 0);
-	wb_free(spec);
+		put_spec(object_spec(object, ""), (struct wb_serve_object_desc){.uid = 7}, &err),
+		0);
 }
 
 static const char *look(void)
@@ -120,14 +113,11 @@ END_TEST
 
 static void suspend(bool is)
 {
-	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
-	char text[512];
 	size_t n = 0;
+	struct wb_spec *spec = load_specs(spec_text, &n);
 
-	snprintf(text, sizeof(text), "%.*s, suspend: %s}\n", (int)(strlen(spec_text) - 2),
-		spec_text, is ? "true" : "false");
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
+	spec->suspend = is;
 	ck_assert_int_eq(wb_serve_update(s, spec, n, &err), 0);
 	wb_free(spec);
 }

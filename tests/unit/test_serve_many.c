@@ -41,24 +41,16 @@ static void changed(void *ctx, const char *object)
 	snprintf(last_changed, sizeof(last_changed), "%s", object);
 }
 
-static void put_object(const char *ns, const char *name, const char *more)
+static void put_object(const char *object, const char *more)
 {
-	struct wb_spec *spec = NULL;
+	struct wb_spec *spec = object_spec(object, more);
 	struct wb_err err = {0};
-	char text[512];
-	size_t n = 0;
 
-	snprintf(text, sizeof(text),
-		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\nmetadata: {name: %s, "
-		"namespace: %s}\nspec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}%s}\n",
-		name, ns, more);
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
-	ck_assert_int_eq(wb_serve_put(s,
-				 &(struct wb_serve_object_desc){
-					 .spec = spec, .uid = wb_spec_uid(spec), .has_pods = true},
-				 &err),
+	ck_assert_int_eq(
+		put_spec(spec,
+			(struct wb_serve_object_desc){.uid = wb_spec_uid(spec), .has_pods = true},
+			&err),
 		0);
-	wb_free(spec);
 }
 
 static void start_with(unsigned n)
@@ -77,10 +69,10 @@ static void start_with(unsigned n)
 
 	start_serve((struct wb_serve_opts){.n_series = WB_SERVE_SERIES_MAX},
 		(struct wb_serve_env){.changed = changed});
-	put_object("default", "a", "");
+	put_object("default/a", "");
 	for (unsigned i = 0; i < n; i++) {
-		snprintf(name, sizeof(name), "o-%u", i);
-		put_object("mallory", name, "");
+		snprintf(name, sizeof(name), "mallory/o-%u", i);
+		put_object(name, "");
 	}
 	open_wire(&train);
 	agent_says(&train, WBP_HELLO, &h);
@@ -118,12 +110,12 @@ static void a_pod_comes(void)
 
 static void an_object_comes(void)
 {
-	put_object("default", "new", "");
+	put_object("default/new", "");
 }
 
 static void an_object_is_edited(void)
 {
-	put_object("default", "a", ", suspend: true");
+	put_object("default/a", ", suspend: true");
 }
 
 static void an_object_goes(void)

@@ -11,19 +11,22 @@ static void open_set_up(void)
 	start_serve((struct wb_serve_opts){0}, (struct wb_serve_env){0});
 }
 
-static int put_object(const char *change, uint64_t uid)
+static int put_object(uint64_t uid)
 {
-	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
-	char text[512];
-	size_t n = 0;
-	int rc;
+	size_t n;
 
-	snprintf(text, sizeof(text), "%s%s", spec_text, change);
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
-	rc = wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = uid}, &err);
-	wb_free(spec);
-	return rc;
+	return put_spec(load_specs(spec_text, &n), (struct wb_serve_object_desc){.uid = uid}, &err);
+}
+
+/* A second object, whose name alone may be the first one's too. */
+static void put_another(const char *object)
+{
+	struct wb_err err = {0};
+
+	ck_assert_int_eq(
+		put_spec(object_spec(object, ""), (struct wb_serve_object_desc){.uid = 9}, &err),
+		0);
 }
 
 static void hello_to_a(struct wire *w, const char *name, uint64_t instance)
@@ -52,7 +55,7 @@ START_TEST(object_may_come_after_its_agents)
 	ck_assert(train.is_closed);
 	wb_msg_free(WBP_REJECT, &m);
 	end_wire(&train);
-	ck_assert_int_eq(put_object("", 7), 0);
+	ck_assert_int_eq(put_object(7), 0);
 	open_wire(&train);
 	hello_to_a(&train, "train", 11);
 	welcome(&train, 1);
@@ -66,18 +69,13 @@ START_TEST(numbers_of_transfers_go_on_after_a_stored_status)
 	json_t *stored = json_pack("{s:i, s:i, s:{s:i}, s:[{s:i, s:s}]}", "transfer", 40, "version",
 		3, "currentTransfer", "transfer", 42, "recentTransfers", "transfer", 41, "result",
 		"Aborted");
-	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
 	union wb_msg m;
-	size_t n = 0;
+	size_t n;
 
-	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
-	ck_assert_int_eq(
-		wb_serve_put(s,
-			&(struct wb_serve_object_desc){.spec = spec, .uid = 7, .stored = stored},
-			&err),
+	ck_assert_int_eq(put_spec(load_specs(spec_text, &n),
+				 (struct wb_serve_object_desc){.uid = 7, .stored = stored}, &err),
 		0);
-	wb_free(spec);
 	json_decref(stored);
 	open_wire(&train);
 	hello_to_a(&train, "train", 11);
@@ -95,7 +93,7 @@ START_TEST(object_that_goes_lets_its_agents_go)
 	json_t *st;
 
 	make_model();
-	ck_assert_int_eq(put_object("", 7), 0);
+	ck_assert_int_eq(put_object(7), 0);
 	open_wire(&train);
 	hello_to_a(&train, "train", 11);
 	welcome(&train, 1);
@@ -119,7 +117,7 @@ START_TEST(object_that_goes_lets_its_agents_go)
 	wb_msg_free(WBP_DRAIN, &m);
 	ck_assert(train.is_closed && roll.is_closed);
 	/* The same name again is another object; the old connections end after. */
-	ck_assert_int_eq(put_object("", 8), 0);
+	ck_assert_int_eq(put_object(8), 0);
 	end_both();
 	st = wb_serve_status(s, "default/a");
 	ck_assert_int_eq(json_integer_value(json_object_get(st, "connectedAgents")), 0);
@@ -131,15 +129,15 @@ START_TEST(object_made_again_is_another_one)
 {
 	uint64_t looks;
 
-	ck_assert_int_eq(put_object("", 7), 0);
+	ck_assert_int_eq(put_object(7), 0);
 	looks = wb_serve_looks(s, "default/a");
-	ck_assert_int_eq(put_object("", 7), 0);
+	ck_assert_int_eq(put_object(7), 0);
 	ck_assert_uint_eq(wb_serve_looks(s, "default/a"), looks); /* nothing new */
-	ck_assert_int_eq(put_object("", 8), 0);
+	ck_assert_int_eq(put_object(8), 0);
 	open_wire(&train);
 	hello_to_a(&train, "train", 11);
 	welcome(&train, 1);
-	ck_assert_int_eq(put_object("", 9), 0);
+	ck_assert_int_eq(put_object(9), 0);
 	ck_assert(train.is_closed);
 	end_wire(&train);
 	ck_assert_uint_eq(wb_serve_looks(s, "default/b"), 0);
@@ -219,7 +217,7 @@ static void token_set_up(void)
 						       .reader = reader,
 						       .event = event});
 	memset(&asked, 0, sizeof(asked));
-	ck_assert_int_eq(put_object("", 7), 0);
+	ck_assert_int_eq(put_object(7), 0);
 	claimed_peer = unclaimed_peer = 0;
 	claimed[0] = '\0';
 	hello_binding = NULL;
@@ -416,8 +414,6 @@ START_TEST(claim_that_nothing_proves_is_only_counted)
 }
 END_TEST
 
-static void put_another(const char *namespace_, const char *name);
-
 /* A token may be for audiences of any namespace: it speaks for its own alone. */
 START_TEST(claim_to_two_namespaces_is_told_in_the_one_that_is_proved)
 {
@@ -432,7 +428,7 @@ START_TEST(claim_to_two_namespaces_is_told_in_the_one_that_is_proved)
 		.objects = (void *)(uintptr_t)both,
 		.n_objects = 2};
 
-	put_another("other", "b");
+	put_another("other/b");
 	open_wire(&train);
 	agent_says(&train, WBP_HELLO, &h);
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, -EPERM, "not its name");
@@ -515,25 +511,6 @@ START_TEST(who_has_a_token_for_it_hears_that_there_is_no_such_object)
 }
 END_TEST
 
-/* A second object, whose name alone may be the first one's too. */
-static void put_another(const char *namespace_, const char *name)
-{
-	struct wb_spec *spec = NULL;
-	struct wb_err err = {0};
-	char text[512];
-	size_t n = 0;
-
-	snprintf(text, sizeof(text),
-		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
-		"metadata: {name: %s, namespace: %s}\n"
-		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n",
-		name, namespace_);
-	ck_assert_msg(wb_spec_load("f", text, strlen(text), &spec, &n, &err) == 0, "%s", err.msg);
-	ck_assert_int_eq(
-		wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = 9}, &err), 0);
-	wb_free(spec);
-}
-
 static json_int_t connected(const char *object)
 {
 	json_t *st = wb_serve_status(s, object);
@@ -550,7 +527,7 @@ START_TEST(agent_joins_no_object_but_what_its_token_is_for)
 	struct wb_msg_workers m = {.object = "other/b"};
 	union wb_msg r;
 
-	put_another("other", "b");
+	put_another("other/b");
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
@@ -579,7 +556,7 @@ START_TEST(agent_reports_of_no_object_but_its_own)
 		.n_engines = 1};
 	uint64_t looks;
 
-	put_another("other", "b");
+	put_another("other/b");
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
@@ -600,7 +577,7 @@ START_TEST(short_name_means_what_it_meant_when_it_was_claimed)
 	open_wire(&train);
 	hello_with(&train, "secret", "default/a");
 	ck_assert_str_eq(claimed, "train secret 1 default/a");
-	put_another("other", "a");
+	put_another("other/a");
 	wb_serve_remove(s, "default/a", "it was deleted");
 	wb_serve_authenticated(s, claimed_peer, &pod_of_default, 0, "");
 	expect(&train, WBP_REJECT, &r);

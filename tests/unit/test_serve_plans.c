@@ -113,11 +113,10 @@ END_TEST
 
 static void suspend(void)
 {
-	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
-	size_t n = 0;
+	size_t n;
+	struct wb_spec *spec = load_specs(spec_text, &n);
 
-	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
 	spec->suspend = true;
 	ck_assert_int_eq(wb_serve_update(s, spec, 1, &err), 0);
 	wb_free(spec);
@@ -171,11 +170,9 @@ static void two_objects(void)
 		"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
 		"metadata: {name: b}\n"
 		"spec: {trainer: {workers: 1}, rollout: {workersPerEngine: 1}}\n";
-	struct wb_spec *spec = NULL;
-	struct wb_err err = {0};
-	size_t n = 0;
+	size_t n;
+	struct wb_spec *spec = load_specs(text, &n);
 
-	ck_assert_int_eq(wb_spec_load("f", text, sizeof(text) - 1, &spec, &n, &err), 0);
 	ck_assert_uint_eq(n, 2);
 	start_serve((struct wb_serve_opts){.spec = spec, .n_spec = n}, (struct wb_serve_env){0});
 	wb_free(spec);
@@ -346,14 +343,12 @@ END_TEST
 
 static void put_object(uint64_t uid)
 {
-	struct wb_spec *spec = NULL;
 	struct wb_err err = {0};
-	size_t n = 0;
+	size_t n;
 
-	ck_assert_int_eq(wb_spec_load("f", spec_text, strlen(spec_text), &spec, &n, &err), 0);
-	ck_assert_int_eq(
-		wb_serve_put(s, &(struct wb_serve_object_desc){.spec = spec, .uid = uid}, &err), 0);
-	wb_free(spec);
+	ck_assert_int_eq(put_spec(load_specs(spec_text, &n),
+				 (struct wb_serve_object_desc){.uid = uid}, &err),
+		0);
 }
 
 static void open_set_up(void)

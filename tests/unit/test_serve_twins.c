@@ -13,11 +13,9 @@ static struct wire first, second;
 
 static void two_set_up(void)
 {
-	struct wb_spec *spec = NULL;
-	struct wb_err err = {0};
-	size_t n = 0;
+	size_t n;
+	struct wb_spec *spec = load_specs(two_specs, &n);
 
-	ck_assert_int_eq(wb_spec_load("f", two_specs, sizeof(two_specs) - 1, &spec, &n, &err), 0);
 	start_serve((struct wb_serve_opts){.spec = spec, .n_spec = n}, (struct wb_serve_env){0});
 	wb_free(spec);
 }
@@ -271,14 +269,13 @@ END_TEST
 /* What an object asks of its agents may change while one waits for its name. */
 START_TEST(who_waits_for_a_name_is_let_in_by_what_the_object_asks_for_then)
 {
-	struct wb_spec *spec = NULL;
-	size_t n = 0;
+	size_t n;
+	struct wb_spec *spec = load_specs(two_specs, &n);
 	union wb_msg m;
 
 	begin();
 	hello_as(&second, 1, 12, "default/a");
 	expect_nothing(&second);
-	ck_assert_int_eq(wb_spec_load("f", two_specs, sizeof(two_specs) - 1, &spec, &n, NULL), 0);
 	spec[0].encryption = WB_ENCRYPTION_TLS;
 	ck_assert_int_eq(wb_serve_update(s, spec, n, NULL), 0);
 	wb_free(spec);
