@@ -122,6 +122,7 @@ END_TEST
 struct answer {
 	int fd;
 	int is_read, is_due;
+	struct wb_timer *due;
 };
 
 static void busy_for_long(void *cookie)
@@ -129,6 +130,7 @@ static void busy_for_long(void *cookie)
 	const struct answer *a = cookie;
 	uint64_t end = wb_now_ns(&wb_clock_real) + 100 * WB_NS_PER_MS;
 
+	wb_timer_start(a->due, 10 * WB_NS_PER_MS, 0);
 	ck_assert_int_eq(write(a->fd, &(uint64_t){1}, 8), 8);
 	while (wb_now_ns(&wb_clock_real) < end)
 		;
@@ -156,18 +158,17 @@ static void answer_due(void *cookie)
 START_TEST(a_deadline_is_judged_after_what_came_while_nobody_looked)
 {
 	struct answer a = {.fd = eventfd(0, EFD_NONBLOCK)};
-	struct wb_timer *busy, *due;
+	struct wb_timer *busy;
 	struct wb_watch *w;
 
 	ck_assert_int_eq(wb_watch_create(fx_loop, a.fd, WB_READABLE, answer_read, &a, &w), 0);
 	wb_timer_create(fx_loop, busy_for_long, &a, &busy);
-	wb_timer_create(fx_loop, answer_due, &a, &due);
+	wb_timer_create(fx_loop, answer_due, &a, &a.due);
 	wb_timer_start(busy, WB_NS_PER_MS, 0);
-	wb_timer_start(due, 10 * WB_NS_PER_MS, 0);
 	fx_loop_until(&a.is_due, 1);
 	wb_watch_destroy(w);
 	wb_timer_destroy(busy);
-	wb_timer_destroy(due);
+	wb_timer_destroy(a.due);
 	close(a.fd);
 }
 END_TEST
