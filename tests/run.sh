@@ -18,8 +18,8 @@ export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 export CK_TAP_LOG_FILE_NAME
 # Sanitizers cost a factor of ten: claims made at many points are made at every fourth, and limits are later.
-case $out in */tsan) export CK_FORK=no ;; esac
-case $out in */asan | */tsan) export CK_TIMEOUT_MULTIPLIER=5 WB_SAMPLE=${WB_SAMPLE:-4} T_LIMIT=${T_LIMIT:-900} ;; esac
+# They look for leaks, and forget what they know, once a process: all cases of a program share one.
+case $out in */asan | */tsan) export CK_FORK=no CK_TIMEOUT_MULTIPLIER=5 WB_SAMPLE=${WB_SAMPLE:-4} T_LIMIT=${T_LIMIT:-900} ;; esac
 mkdir -p "$out/log" "$out/tmp"
 export TMPDIR=$out/tmp
 python=${PYTHON:-} # one that is known to have NumPy; else it is looked for
