@@ -50,5 +50,7 @@ TIERS = [
     # JobSet's, LeaderWorkerSet's, TrainJob's and KubeRay's; 10 minutes once to build them.
     Tier("cluster-controllers", "make -j{jobs} check-cluster PART=controllers", 12, CLUSTER, LATER, {},
          "cluster-programs"),
-    Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 12, CLUSTER, LATER, {}, "cluster-programs"),
+    # One test takes torch from the environment of the tier engines, where that is.
+    Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 13, CLUSTER + ["tests/frameworks/env.py",
+         "tests/bench/torch_stubs.py"], LATER, {}, "cluster-programs"),
 ]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Container images without an engine: a tree of files becomes an archive that containerd and Docker import."""
+import glob
 import hashlib
 import importlib.util
 import io
@@ -89,10 +90,10 @@ class Tree:
         return out.getvalue()
 
 
-def write_image(file, name, tree, entrypoint, user="65532:65532", env=()):
+def write_image(file, name, tree, entrypoint, user="65532:65532", env=(), path="/usr/bin:/bin"):
     layer = tree.layer()
     config = {"architecture": "amd64", "os": "linux",
-              "config": {"Entrypoint": entrypoint, "User": user, "Env": ["PATH=/usr/bin:/bin", *env]},
+              "config": {"Entrypoint": entrypoint, "User": user, "Env": [f"PATH={path}", *env]},
               "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}}
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     with tarfile.open(file, "w") as t:
@@ -115,23 +116,39 @@ def pause_image(file):
         return write_image(file, "localhost/pause:1", t, ["/pause"])
 
 
-def python_tree(modules=("numpy", "numpy.libs", "ml_dtypes")):
-    """The Python that runs this test with its standard library, the given modules in /opt/site, and what extensions are
-    linked with: a base for images whose programs are scripts.  The library keeps its place, so that nothing has to be
-    told where it is."""
+def interpreter(program, lib):
+    """A Python with its standard library `lib`, which keeps its place, so that nothing has to be told where it is."""
     t = Tree()
-    t.program("usr/bin/python3", os.path.realpath(sys.executable))
-    lib = os.path.join(sys.base_prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+    t.program("usr/bin/python3", os.path.realpath(program))
     drop = {"__pycache__", "test", "tests", "site-packages", "dist-packages", "idlelib", "tkinter", "ensurepip", "lib2to3", "config"}
     t.folder(lib, lib, lambda name: name in drop or name.startswith("config-") or name.endswith(".a"))
-    for name in modules:
-        site = os.path.dirname(os.path.dirname(importlib.util.find_spec(name.split(".")[0]).origin))
-        t.folder("opt/site/" + name, os.path.join(site, name), lambda name: name in ("__pycache__", "tests") or name.endswith(".a"))
+    t.directory("tmp", 0o1777)
+    return t
+
+
+def link_extensions(t):
     for path, (kind, source, _) in list(t.entries.items()):
         if kind == "file" and isinstance(source, str) and ".so" in os.path.basename(source):
             t.linked(source)
-    t.directory("tmp", 0o1777)
+
+
+def python_tree(modules=("numpy", "numpy.libs", "ml_dtypes")):
+    """The Python that runs this test with its standard library, the given modules in /opt/site, and what extensions are
+    linked with: a base for images whose programs are scripts."""
+    t = interpreter(sys.executable, os.path.join(sys.base_prefix, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}"))
+    for name in modules:
+        site = os.path.dirname(os.path.dirname(importlib.util.find_spec(name.split(".")[0]).origin))
+        t.folder("opt/site/" + name, os.path.join(site, name), lambda name: name in ("__pycache__", "tests") or name.endswith(".a"))
+    link_extensions(t)
     return t
+
+
+def client_library(t, build):
+    """The Python package, as `pip install` would leave it."""
+    t.folder("opt/site/weightbridge", os.path.join(TOP, "agent/python/weightbridge"), lambda name: name == "__pycache__")
+    library = os.path.realpath(os.path.join(build, "lib", "libweightbridge.so.0"))
+    t.file("opt/site/weightbridge/libweightbridge.so.0", library)
+    t.linked(library)
 
 
 def job_image(file, name, build):
@@ -142,8 +159,27 @@ def job_image(file, name, build):
     t.file(at + "tests/models.json", os.path.join(TOP, "tests/models.json"))
     for d in ("engines", "demo"):
         t.folder(at + "tests/" + d, os.path.join(TOP, "tests", d), lambda name: name == "__pycache__")
-    t.folder("opt/site/weightbridge", os.path.join(TOP, "agent/python/weightbridge"), lambda name: name == "__pycache__")
-    library = os.path.realpath(os.path.join(build, "lib", "libweightbridge.so.0"))
-    t.file("opt/site/weightbridge/libweightbridge.so.0", library)
-    t.linked(library)
+    client_library(t, build)
     return write_image(file, name, t, ["python3", "/opt/weightbridge/job.py"], env=["PYTHONPATH=/opt/site", "PYTHONDONTWRITEBYTECODE=1"])
+
+
+def loop_image(file, name, build, python):
+    """What agent/python/examples/rl/Dockerfile puts into an image, but for torch: /venv is a link to the environment of
+    `python`, which is 1.4 GB, and each node would keep it in memory.  A pod mounts `engines` (tests/frameworks/env.py), where
+    it lies here.  Bytecode is taken from there, too, or each start would compile torch anew; no_amx.py there says why oneDNN
+    is told to leave AMX alone."""
+    said = "import sys, sysconfig as s; print(sys._base_executable, s.get_path('stdlib'), s.get_path('purelib'), sep='\\n')"
+    program, lib, site = subprocess.check_output([python, "-c", said], text=True).split("\n")[:3]
+    venv = os.path.dirname(os.path.dirname(python))
+    t = interpreter(program, lib)
+    t.file(program, os.path.realpath(program), 0o755)  # where the environment looks for it
+    t.link("venv", venv)
+    t.folder("opt/weightbridge/rl", os.path.join(TOP, "agent/python/examples/rl"), lambda name: name == "__pycache__")
+    client_library(t, build)
+    link_extensions(t)
+    for so in glob.glob(os.path.join(site, "**", "*.so*"), recursive=True):
+        t.linked(so)
+    t.entries = {path: e for path, e in t.entries.items() if not path.startswith(site.strip("/"))}
+    return write_image(file, name, t, ["python3"], path="/venv/bin:/usr/bin:/bin", env=[
+        "PYTHONPATH=/opt/site", "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1",
+        f"PYTHONPYCACHEPREFIX={os.path.dirname(venv)}/bytecode", "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"])
