@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # rootfs.sh agent|operator BUILD ROOT  Make the files of an image in folder ROOT, from the programs in
-# BUILD/bin: the daemon and wbctl, stripped, the shared libraries that they load, certificates of
-# public authorities, the user they run as, licences.  Dockerfile and image.sh both call it, so an
+# BUILD/bin: the daemon and wbctl, stripped, the shared libraries that they load (those that speak to RDMA
+# devices among them), certificates of public authorities, the user they run as, licences.  Dockerfile and image.sh both call it, so an
 # image has the same files however it was made.  Same input, same bytes.
 set -euo pipefail
 umask 022
@@ -25,8 +25,21 @@ if [ "$daemon" = weightbridge-agent ]; then
 		echo "rootfs.sh: not root, or no setcap: profile IPCLock will not lock memory with this image" >&2
 fi
 # Where the loader looks without a cache file: its own path, and the folders it has built in.
-mapfile -t libraries < <(ldd "$root/usr/bin/$daemon" "$root/usr/bin/wbctl" |
-	awk '$2 == "=>" { print $3 } $1 ~ "^/" && $2 ~ "^[(]" { print $1 }' | sort -u)
+linked() { ldd "$@" | awk '$2 == "=>" { print $3 } $1 ~ "^/" && $2 ~ "^[(]" { print $1 }'; }
+# What is opened while running and not linked: libibverbs, and its providers, one for each kind of RDMA device.
+opened=()
+if [ "$daemon" = weightbridge-agent ]; then
+	verbs=$(linked "$root/usr/bin/$daemon" | sed -n 's,/libuv\.so.*,/libibverbs.so.1,p')
+	opened=("$verbs" "$(dirname "$(readlink -f "$verbs")")"/libibverbs/*.so)
+	for library in "${opened[@]}"; do
+		[ -f "$library" ] || { echo "rootfs.sh: no $library: install libibverbs1 ibverbs-providers" >&2; exit 1; }
+	done
+	install -D -m 644 -t "$root/etc/libibverbs.d" /etc/libibverbs.d/*.driver
+fi
+mapfile -t libraries < <({
+	linked "$root/usr/bin/$daemon" "$root/usr/bin/wbctl" "${opened[@]}"
+	printf '%s\n' "${opened[@]}"
+} | sed '/^$/d' | sort -u)
 owned=()
 for library in "${libraries[@]}"; do
 	case $library in

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images: the one made without an engine is the one of the Dockerfile, is small, runs as no root from
 its own files alone, and comes out the same twice."""
+import glob
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import tempfile
 
 TOP = os.environ.get("WB_TOP", ".")
 BUILD = os.environ.get("WB_BUILD", "build/release")
-MAX_BYTES = 25 << 20
+MAX_BYTES = 28 << 20
 
 if BUILD.rstrip("/").rsplit("/", 1)[-1] != "release":
     print("images hold release programs")
@@ -115,16 +116,34 @@ def runs(dir, part, layer, config):
         t.extractall(root)
     uid, gid = map(int, config["User"].split(":"))
     assert uid == gid == 65532
-    for program in (config["Entrypoint"][0], "/usr/bin/wbctl"):
+
+    def inside(*command):
         def enter():
             os.chroot(root)
             os.chdir("/")
             os.setgroups([])
             os.setgid(gid)
             os.setuid(uid)
-        r = subprocess.run([program, "--version"], preexec_fn=enter, env={}, capture_output=True, text=True)
+        return subprocess.run(command, preexec_fn=enter, env={}, capture_output=True, text=True)
+    for program in (config["Entrypoint"][0], "/usr/bin/wbctl"):
+        r = inside(program, "--version")
         assert r.returncode == 0 and re.fullmatch(rf"{os.path.basename(program)} \d+\.\d+\.\d+\n", r.stdout), r
+    if part == "agent":
+        rdma(root, inside)
     return None
+
+
+def rdma(root, inside):
+    """The agent opens libibverbs, that looks for devices, and each of its providers finds what it is linked with."""
+    said = inside("/usr/bin/wbctl", "doctor").stdout
+    assert "no device that may be opened" in said, said
+    providers = glob.glob(root + "/usr/lib/*/libibverbs/*.so")
+    named = {open(f).read().split()[1] for f in glob.glob(root + "/etc/libibverbs.d/*.driver")}
+    assert {re.fullmatch(r"lib(.*)-rdmav\d+\.so", os.path.basename(p))[1] for p in providers} == named >= {"mlx5", "rxe"}, named
+    loader = glob.glob(root + "/lib*/ld-linux*")[0].removeprefix(root)
+    for p in providers:
+        r = inside(loader, "--list", p.removeprefix(root))
+        assert r.returncode == 0 and "libibverbs.so.1 =>" in r.stdout and "not found" not in r.stdout, r
 
 
 def main():
