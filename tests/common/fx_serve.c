@@ -206,6 +206,8 @@ void set_up_limited_serve(const struct wb_budget_limits *limits)
 
 void tear_down_serve(void)
 {
+	if (job_work)
+		run_job(); /* it has what is its own to give back */
 	wb_serve_destroy(s);
 	s = NULL;
 }
