@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frameworks as worker.py has them: a class each, with what it takes to build one rank on a CPU."""
 import os
+import sys
 
 import torch
 
@@ -32,6 +33,10 @@ class Worker:
         torch.set_num_threads(1)
         self.build()
 
+    @staticmethod
+    def imports():
+        """What a build imports, before a worker is forked (forks.py)."""
+
     def tensors(self):
         """Name -> this rank's memory of everything that a transfer writes or reads."""
         return dict(self.model.named_parameters())
@@ -53,6 +58,16 @@ class Worker:
 
 class Transformers(Worker):
     """The module of Transformers as it is: a trainer of one process, or an engine of one."""
+
+    @staticmethod
+    def imports():
+        import torch.distributed.fsdp  # noqa: F401
+        import transformers
+        import weightbridge.adapters.fsdp2
+        import weightbridge.adapters.transformers  # noqa: F401
+
+        for name in ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM"):
+            getattr(transformers, name)
 
     def build(self):
         import transformers
@@ -131,6 +146,18 @@ class FSDP2(Transformers):
 class VLLM(Worker):
     """vLLM's model class with its load_weights, tensor parallel, without what prepares weights for kernels."""
 
+    @staticmethod
+    def imports():
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+        import vllm.engine.arg_utils
+        import vllm.model_executor.model_loader.utils
+        import vllm.model_executor.models.deepseek_v2
+        import vllm.model_executor.models.llama
+        import vllm.model_executor.models.qwen2
+        import vllm.model_executor.models.qwen3
+        import vllm.model_executor.models.qwen3_moe  # noqa: F401
+        import weightbridge  # noqa: F401
+
     def build(self):
         said = self.said
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -170,7 +197,6 @@ class VLLM(Worker):
 def _no_kernels():
     """SGLang's CPU kernels are in no package that can be had; without them it asks vLLM for some.  Nothing here computes."""
     import importlib.machinery
-    import sys
     import types
 
     for name in ("vllm", "vllm._custom_ops"):
@@ -185,8 +211,17 @@ class SGLang(Worker):
     """SGLang's model class with its load_weights, over tensor-parallel ranks, and SGLang's own WeightUpdater, which calls
     the adapter by its name as it does in an engine."""
 
-    def build(self):
+    @staticmethod
+    def imports():
         _no_kernels()
+        import sglang.srt.model_executor.model_runner_components.weight_updater
+        import sglang.srt.models.registry
+        import sglang.srt.server_args
+        import weightbridge.adapters.sglang  # noqa: F401
+
+    def build(self):
+        if "vllm" not in sys.modules:
+            _no_kernels()
         from sglang.srt import runtime_context
         from sglang.srt.configs.model_config import ModelConfig
         from sglang.srt.distributed.parallel_state import init_distributed_environment, initialize_model_parallel
@@ -285,6 +320,14 @@ class SGLang(Worker):
 class Megatron(Worker):
     """Megatron-core's modules and the Bridge's loader and exporter.  Attention does not run on a CPU, so the optimizer gets
     gradients that are made up, alike wherever a parameter is there twice."""
+
+    @staticmethod
+    def imports():
+        import megatron_cpu
+        import weightbridge.adapters.megatron  # noqa: F401
+        from megatron.bridge import AutoBridge
+
+        assert megatron_cpu and AutoBridge
 
     def build(self):
         import megatron_cpu

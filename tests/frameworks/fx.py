@@ -2,18 +2,29 @@
 """What tests with real frameworks have in common: environments, tiny models, trainers and engines as processes.
 
 A test runs in any Python; what imports a framework is a process of its own (worker.py, make_model.py)."""
+import atexit
+import functools
 import json
 import os
+import queue
+import shutil
 import subprocess
 import sys
+import tempfile
+import threading
+
+import forks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.environ.get("WB_TOP") or os.path.join(HERE, "..", "..")
 sys.path.insert(0, os.path.join(TOP, "tests", "e2e"))
 
-from cluster import Cluster, SLOW, limited, run  # noqa: E402,F401
+from cluster import Cluster, SLOW, Proc, limited, run  # noqa: E402,F401
 
 WAIT = 240.0 * SLOW  # s; a framework takes 20 s to import on a busy machine
+
+
+MADE = {}  # kind of a model: its folder
 
 
 def base_env():
@@ -26,6 +37,7 @@ def base_env():
             "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}  # no AMX: no_amx.py says why
 
 
+@functools.cache
 def python(name):
     """The Python of an environment; ends this test as skipped when there is none."""
     done = subprocess.run([sys.executable, os.path.join(HERE, "env.py"), name], stdout=subprocess.PIPE, text=True, check=False)
@@ -37,15 +49,30 @@ def python(name):
 
 
 def make_model(kind, folder):
-    """A tiny random model of that kind (make_model.py) in `folder`."""
-    subprocess.run([python("torch"), os.path.join(HERE, "make_model.py"), kind, folder], env=base_env(), check=True)
+    """A tiny random model of that kind (make_model.py) in `folder`; it is made once by a test and copied from then on."""
+    if kind not in MADE:
+        MADE[kind] = os.path.join(tempfile.mkdtemp(prefix="wb-model-"), kind)
+        atexit.register(shutil.rmtree, os.path.dirname(MADE[kind]))
+        maker = Forked("maker", "torch", {"role": "maker", "kind": "Transformers", "model": kind, "folder": MADE[kind]})
+        if maker.wait(WAIT):
+            raise AssertionError(f"{kind} was not made: {maker.drain()}")
+    shutil.copytree(MADE[kind], folder)
+
+
+class Forked(Proc):
+    """A worker of worker.py that was forked and not started."""
+
+    def __init__(self, name, env, said):
+        self.name, self.lines, self.seen, self.family = name, queue.Queue(), [], True
+        self.p = forks.Forker.of(python(env), said["kind"], base_env()).fork(said)
+        threading.Thread(target=self._read, daemon=True).start()
 
 
 class Deployment:
-    """An operator, an agent for trainers and one for engines, and their workers."""
+    """An operator, an agent for trainers and one for engines, and their workers.  forked: these are of worker.py, by fork."""
 
-    def __init__(self, c, trainers, per_engine, engines=("e0",)):
-        self.c, self.engines = c, engines
+    def __init__(self, c, trainers, per_engine, engines=("e0",), forked=False):
+        self.c, self.engines, self.forked = c, engines, forked
         c.operator(trainers=trainers, per_engine=per_engine)
         c.agent("train")
         c.agent("serve")
@@ -53,6 +80,9 @@ class Deployment:
     def worker(self, env, name, agent, script="worker.py", **said):
         """A process of worker.py, or of another script: what it is to be as JSON.  With `paced` it takes lines."""
         said = {"socket": self.c.agents[agent].socket, "store": self.c.path(f"store-{said['group']}"), **said}
+        if self.forked:
+            self.c.procs.append(Forked(name, env, said))
+            return self.c.procs[-1]
         argv = ["nice", "-n", "2", python(env), os.path.join(HERE, script), json.dumps(said)]
         return self.c._start(name, argv, env=base_env(), family=True, stdin="paced" in said)
 
@@ -81,10 +111,12 @@ def pair(model, trainer, n_trainers, rollout, per_engine, dtype="float32", **mor
         folder = c.path("model")
         make_model(model, folder)
         os.mkdir(c.path("exports"))
-        d = Deployment(c, n_trainers, per_engine)
+        d = Deployment(c, n_trainers, per_engine, forked=True)
         common = {"model": folder, "exports": c.path("exports"), "versions": VERSIONS, **more}
         t = d.trainers(*trainer, n_trainers, dtype=dtype, **common)
         r = d.rollouts(*rollout, per_engine, **common)
+        for w in (*t, *r):  # or one that ends early would be looked for among those that wait for it
+            w.expect("connected", WAIT)
         for version in range(1, VERSIONS + 1):
             for w in r:
                 m = w.expect(rf"equal {version}: (\d+) parameters, (\d+) bytes, (\d+) as before", WAIT)

@@ -3,7 +3,7 @@
 
 role trainer: for each version a step of AdamW, an export by the framework's own means, a transfer.
 role rollout: for each version an update; then every parameter is compared with what the engine's own loader makes of
-that export.  role peer: is there, for the process groups of a rank that was started again.
+that export.  role peer: is there, for the process groups of a rank that was started again.  role maker: writes a model.
 What it says to the test is a line each, "error ..." when something is wrong.
 
 first: the version to begin with (1).  paced: versions that wait for lines on the standard input.  A trainer waits for one
@@ -18,12 +18,17 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
-def main(said):
+def run(said):
+    """Does what it is told to, and ends this process."""
     import frameworks
+    import make_model
 
-    worker = getattr(frameworks, said["kind"])(said)
     try:
-        {"trainer": train, "rollout": serve, "peer": stay}[said["role"]](worker, said)
+        if said["role"] == "maker":
+            make_model.main(said["model"], said["folder"])
+        else:
+            worker = getattr(frameworks, said["kind"])(said)
+            {"trainer": train, "rollout": serve, "peer": stay}[said["role"]](worker, said)
     except BaseException as e:
         traceback.print_exc()
         print(f"error {type(e).__name__}: {e}", flush=True)
@@ -97,4 +102,4 @@ def serve(worker, said):
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    run(json.loads(sys.argv[1]))
