@@ -14,6 +14,7 @@ import tempfile
 import threading
 
 import forks
+import matrix
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.environ.get("WB_TOP") or os.path.join(HERE, "..", "..")
@@ -96,25 +97,25 @@ class Deployment:
 
 
 # (environment, class of frameworks.py)
-TORCH, SHARDED, VLLM = ("torch", "Transformers"), ("torch", "FSDP2"), ("vllm", "VLLM")
-MEGATRON, SGLANG = ("megatron", "Megatron"), ("sglang", "SGLang")
+SHARDED, VLLM = ("torch", "FSDP2"), ("vllm", "VLLM")
 VERSIONS = 2
 
 
-def pair(model, trainer, n_trainers, rollout, per_engine, dtype="float32", **more):
-    """A trainer and an engine, (environment, kind of frameworks.py) each: after every update each parameter of each rank of
-    the engine is, byte by byte, what the engine's own loader makes of the checkpoint that the trainer's own exporter
-    writes, and none is what it was before."""
-    python(trainer[0])
-    python(rollout[0])
+def pair(model, trainer, engine):
+    """A trainer and an engine of matrix.py: after every update each parameter of each rank of the engine is, byte by byte,
+    what the engine's own loader makes of the checkpoint that the trainer's own exporter writes, and none is what it was
+    before."""
+    (env, kind, n, more), (engine_env, engine_kind, per_engine, engine_more) = matrix.TRAINERS[trainer], matrix.ENGINES[engine]
+    python(env)
+    python(engine_env)
     with Cluster() as c:
         folder = c.path("model")
         make_model(model, folder)
         os.mkdir(c.path("exports"))
-        d = Deployment(c, n_trainers, per_engine, forked=True)
-        common = {"model": folder, "exports": c.path("exports"), "versions": VERSIONS, **more}
-        t = d.trainers(*trainer, n_trainers, dtype=dtype, **common)
-        r = d.rollouts(*rollout, per_engine, **common)
+        d = Deployment(c, n, per_engine, forked=True)
+        common = {"model": folder, "exports": c.path("exports"), "versions": VERSIONS}
+        t = d.trainers(env, kind, n, dtype="float32", **common, **more)
+        r = d.rollouts(engine_env, engine_kind, per_engine, **common, **engine_more)
         for w in (*t, *r):  # or one that ends early would be looked for among those that wait for it
             w.expect("connected", WAIT)
         for version in range(1, VERSIONS + 1):
@@ -126,3 +127,15 @@ def pair(model, trainer, n_trainers, rollout, per_engine, dtype="float32", **mor
                 w.expect(f"sent {version}", WAIT)
         for w in (*t, *r):
             assert w.wait(WAIT) == 0, w.name
+
+
+def pairs(file):
+    """Runs the rows of matrix.py that are this file's, or those of them whose names are arguments."""
+    def test(row):
+        def one():
+            pair(*row)
+        one.__name__ = "{}_from_{}_to_{}".format(*row).replace(" ", "_")
+        return one
+    name = os.path.basename(file)[:-3]
+    tests = [test(row) for row in matrix.ROWS if matrix.test_of(row) == name]
+    run(*[t for t in tests if not sys.argv[1:] or t.__name__ in sys.argv[1:]])

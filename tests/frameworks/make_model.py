@@ -35,8 +35,8 @@ def main(kind, folder):
             p.copy_(torch.randn_like(p) * (0.1 if p.dim() > 1 else 0.5) + (p.dim() == 1))
     model.to(torch.bfloat16)
     for name, b in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):  # as in the checkpoints of DeepSeek
-            b.data = b.float() + torch.arange(b.numel())
+        if name.endswith("e_score_correction_bias"):  # FP32, as in the checkpoints of DeepSeek; no expert stays without tokens
+            b.data = b.float() + torch.arange(b.numel()) / 100
     model.save_pretrained(folder)
 
 
