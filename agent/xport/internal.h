@@ -48,6 +48,7 @@
 #define WB__AHEAD_MIN                                                                              \
 	4 /* grants that keep a socket busy: what arrived need not be said at once                 \
 	   */
+#define WB__LINK_MARKS 32 /* kinds of descriptors that a link may tell apart */
 #define WB__EV_ROOM 8 /* a step makes fewer events than this */
 
 struct wb__xport_stream;
@@ -205,7 +206,8 @@ struct wb__rail {
 	struct wb__bucket rx, tx;
 	uint8_t *scratch;
 	void *link; /* the link's own */
-	char link_mark; /* its address stands for the link's descriptors in epfd */
+	char link_mark[WB__LINK_MARKS]; /* addresses that stand for the link's descriptors in epfd
+					 */
 	/* counters: written by the rail, read by the loop */
 	_Atomic uint64_t rx_bytes, tx_bytes, rx_chunks, tx_chunks, sleeps, rejected, throttled_ns;
 	_Atomic uint64_t rekeys, word_bytes, requests, doorbells, completions, rails_lost;
@@ -295,11 +297,11 @@ struct wb__link_ops {
 	int (*region)(struct wb__rail *r, const struct wb__cmd *c); /* REGION, UNREGION */
 	void (*command)(struct wb__rail *r, const struct wb__cmd *c); /* LINK */
 	/* What the rail has beside its sockets, or NULL: look, true if there was something; be
-	 * woken when there is, false if there is already; descriptors of its epoll with
-	 * &r->link_mark were ready. */
+	 * woken when there is, false if there is already; a descriptor of its epoll with
+	 * &r->link_mark[@mark] was ready. */
 	bool (*rail_poll)(struct wb__rail *r);
 	bool (*rail_arm)(struct wb__rail *r);
-	void (*rail_event)(struct wb__rail *r);
+	void (*rail_event)(struct wb__rail *r, uint32_t mark);
 	int (*sock_open)(struct wb__sock *s); /* it is UP; NULL: nothing to do */
 	void (*sock_close)(struct wb__sock *s); /* with s->link alone */
 	ssize_t (*recv)(struct wb__sock *s, void *p, size_t n); /* frames; -1 and errno */

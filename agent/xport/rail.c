@@ -579,6 +579,13 @@ static int wait_events(struct wb__rail *r, struct epoll_event *e)
 	return n;
 }
 
+static bool is_link_s(const struct wb__rail *r, const void *p)
+{
+	uintptr_t at = (uintptr_t)p, first = (uintptr_t)r->link_mark;
+
+	return at >= first && at < first + WB__LINK_MARKS;
+}
+
 static void take_events(struct wb__rail *r, const struct epoll_event *e, int n)
 {
 	uint64_t v;
@@ -591,8 +598,8 @@ static void take_events(struct wb__rail *r, const struct epoll_event *e, int n)
 				continue;
 		} else if (e[i].data.ptr == &r->listen_fd) {
 			accept_some(r);
-		} else if (e[i].data.ptr == &r->link_mark) {
-			r->x->link->rail_event(r);
+		} else if (is_link_s(r, e[i].data.ptr)) {
+			r->x->link->rail_event(r, (uint32_t)((char *)e[i].data.ptr - r->link_mark));
 		} else {
 			if (e[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 				s->rd_ready = true;

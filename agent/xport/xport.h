@@ -94,6 +94,9 @@ struct wb_xport_opts {
 	/* verbs: what its packets ask of the network, in both directions: DSCP and ECN bits of a
 	 * RoCE packet (traffic class of a GRH), and the service level, 0 .. 15. */
 	uint8_t traffic_class, service_level;
+	/* verbs: READs that a lane has under way at once; 0 = as many as both devices take.  For
+	 * who wants to know how long one takes alone. */
+	uint32_t reads_max;
 	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real */
 	struct wb_fault *fault; /* borrowed; NULL = none */
 	/* wb_xport_open_set() alone: where agents of this host find each other's sockets; NULL =

@@ -435,6 +435,9 @@ FV_API int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 	struct fv_event *e;
 	eventfd_t v;
 
+	fv_lock();
+	fv.n.looks++;
+	fv_unlock();
 	if (eventfd_read(c->c.async_fd, &v))
 		return -1;
 	fv_lock();

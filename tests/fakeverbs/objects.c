@@ -321,6 +321,9 @@ FV_API int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq
 	struct fv_cq *q;
 	eventfd_t v;
 
+	fv_lock();
+	fv.n.looks++;
+	fv_unlock();
 	if (eventfd_read(channel->fd, &v))
 		return -1;
 	fv_lock();

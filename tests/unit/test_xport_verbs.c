@@ -458,6 +458,34 @@ START_TEST(requests_keep_within_what_devices_say)
 }
 END_TEST
 
+/* Each is woken for by one event, which is all that a device is asked for: there are system calls
+ * in the way of the next READ. */
+START_TEST(reads_go_one_at_a_time_where_the_transport_was_opened_so)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_counts a, b;
+	struct wb_xport_stats s;
+	struct fx_xport f;
+	struct fx_job *j;
+
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .reads_max = 1});
+	fx_join(&f);
+	j = fx_job_make(&f, 16 * MIB, 100, 1);
+	fx_job_run(&f, j, true);
+	v->count(&a);
+	fx_job_run(&f, j, false);
+	v->count(&b);
+	s = stats(f.dst.x);
+	ck_assert_uint_eq(b.in_flight_max, 1);
+	ck_assert_uint_ge(s.requests, 2 * 16);
+	ck_assert_uint_eq(s.doorbells, s.requests);
+	ck_assert_uint_eq(s.completions, s.requests);
+	ck_assert_uint_le(b.looks - a.looks, b.arms - a.arms);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
 START_TEST(reads_under_way_keep_within_the_completion_queue)
 {
 	const struct fx_verbs *v = fresh();
@@ -748,6 +776,7 @@ int main(void)
 	tcase_add_test(c, a_landing_that_is_not_registered_is_copied_into);
 	tcase_add_test(c, requests_keep_within_what_devices_say);
 	tcase_add_test(c, queue_pairs_of_both_sides_ask_for_the_class_that_was_given);
+	tcase_add_test(c, reads_go_one_at_a_time_where_the_transport_was_opened_so);
 	tcase_add_test(c, reads_under_way_keep_within_the_completion_queue);
 	tcase_add_test(c, registering_takes_time_and_stops_nobody);
 	tcase_add_test(c, memory_that_cannot_be_registered_is_refused_by_its_code);

@@ -17,9 +17,14 @@
 /* ---- open and close -----------------------------------------------------------------------------
  */
 
-static int watch(struct wb__rail *r, int fd, uint32_t events)
+/* What a descriptor is of: marks below are numbers of devices, of whose completion queue it tells.
+ */
+enum { MARK_EVENTS = WB__DEVICES_MAX, MARK_ALARM };
+_Static_assert(MARK_ALARM < WB__LINK_MARKS, "one for each");
+
+static int watch(struct wb__rail *r, int fd, uint32_t events, uint32_t mark)
 {
-	struct epoll_event e = {.events = events, .data.ptr = &r->link_mark};
+	struct epoll_event e = {.events = events, .data.ptr = &r->link_mark[mark]};
 
 	return epoll_ctl(r->epfd, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
@@ -41,7 +46,7 @@ static int open_queue(struct wb__rail *r, uint32_t d)
 		return errno ? -errno : -EIO;
 	fd = vr->channel[d]->fd;
 	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	return watch(r, fd, EPOLLIN);
+	return watch(r, fd, EPOLLIN, d);
 }
 
 static int open_memory(struct wb__verbs_rail *vr)
@@ -80,9 +85,9 @@ int wb__verbs_rail_open(struct wb__rail *r)
 		rc = open_queue(r, d);
 		/* One thread hears what devices say, and tells the others. */
 		if (!rc && !r->index)
-			rc = watch(r, vr->h->device[d].ctx->async_fd, EPOLLIN);
+			rc = watch(r, vr->h->device[d].ctx->async_fd, EPOLLIN, MARK_EVENTS);
 	}
-	return rc ? rc : watch(r, vr->h->alarm_fd, EPOLLIN | EPOLLET);
+	return rc ? rc : watch(r, vr->h->alarm_fd, EPOLLIN | EPOLLET, MARK_ALARM);
 }
 
 void wb__verbs_rail_close(struct wb__rail *r)
@@ -322,19 +327,18 @@ bool wb__verbs_rail_arm(struct wb__rail *r)
 	return !is_new || !poll_queues(r);
 }
 
-void wb__verbs_rail_event(struct wb__rail *r)
+/* Each look is a system call, and a chunk may wait for this: only at what was ready, and once,
+ * since arming makes one event, and epoll tells of what is left. */
+void wb__verbs_rail_event(struct wb__rail *r, uint32_t mark)
 {
 	struct wb__verbs_rail *vr = wb__verbs_rail(r);
+	struct ibv_cq *cq;
+	void *user;
 
-	for (uint32_t d = 0; d < vr->h->n_device; d++) {
-		struct ibv_cq *cq;
-		void *user;
-
-		while (!vr->h->ibv->get_cq_event(vr->channel[d], &cq, &user)) {
-			vr->h->ibv->ack_cq_events(cq, 1);
-			vr->is_armed[d] = false;
-		}
-		if (!r->index)
-			wb__host_look(vr->h, &vr->h->device[d]);
+	if (mark < vr->h->n_device && !vr->h->ibv->get_cq_event(vr->channel[mark], &cq, &user)) {
+		vr->h->ibv->ack_cq_events(cq, 1);
+		vr->is_armed[mark] = false;
 	}
+	for (uint32_t d = 0; mark == MARK_EVENTS && d < vr->h->n_device; d++)
+		wb__host_look(vr->h, &vr->h->device[d]);
 }

@@ -188,11 +188,23 @@ static bool has_room(const struct wb__lane *l, const struct wb__qp *q)
 	       rail_of(l)->n_out[q->device] < rail_of(l)->n_entry[q->device];
 }
 
+/* As many are under way as the transport was opened for. */
+static bool is_full(const struct wb__lane *l)
+{
+	uint32_t most = l->s->rail->x->o.reads_max, n = 0;
+
+	for (uint32_t k = 0; most && k < WBP_BULK_QPS; k++)
+		n += l->qp[k].n_out;
+	return most && n >= most;
+}
+
 /* The queue pair with the least to do that has room, or -1. */
 static int pick(const struct wb__lane *l)
 {
 	int best = -1;
 
+	if (is_full(l))
+		return -1;
 	for (int k = 0; k < WBP_BULK_QPS; k++)
 		if (has_room(l, &l->qp[k]) &&
 			(best < 0 || l->qp[k].bytes_out < l->qp[best].bytes_out))

@@ -180,7 +180,7 @@ void wb__verbs_rail_close(struct wb__rail *r);
 void wb__verbs_command(struct wb__rail *r, const struct wb__cmd *c);
 bool wb__verbs_rail_poll(struct wb__rail *r);
 bool wb__verbs_rail_arm(struct wb__rail *r);
-void wb__verbs_rail_event(struct wb__rail *r);
+void wb__verbs_rail_event(struct wb__rail *r, uint32_t mark);
 /** wb__verbs_look_at - the rail looks at its deadlines at @ns, or before. */
 void wb__verbs_look_at(struct wb__rail *r, uint64_t ns);
 /** wb__verbs_landing - memory of @object with all of [@p, @p + @bytes) that devices may write, or
