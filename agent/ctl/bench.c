@@ -53,9 +53,10 @@ int wb__ctl_bench(const struct wb__ctl_opts *o, struct wb_err *err)
 static json_t *point_json(const struct wb__bench_point *p, const struct wb__bench_result *r)
 {
 	json_t *o = json_pack("{s:i, s:i, s:I, s:b, s:I, s:f, s:f, s:f, s:f}", "rails", p->rails,
-		"depth", p->depth, "bytes", (json_int_t)p->bytes, "sums", p->has_sums, "chunks",
-		(json_int_t)r->chunks, "seconds", r->seconds, "minMicroseconds", r->min_us,
-		"medianMicroseconds", r->median_us, "p99Microseconds", r->p99_us);
+		"depth", p->depth, "bytes", (json_int_t)p->bytes, "sums", p->has_sums,
+		p->is_read ? "reads" : "chunks", (json_int_t)r->chunks, "seconds", r->seconds,
+		"minMicroseconds", r->min_us, "medianMicroseconds", r->median_us, "p99Microseconds",
+		r->p99_us);
 
 	if (!p->is_latency)
 		json_object_update_new(
@@ -69,16 +70,18 @@ static json_t *point_json(const struct wb__bench_point *p, const struct wb__benc
 
 static int show_json(const struct wb__bench_sheet *s, bool is_yaml)
 {
-	json_t *all = json_pack("{s:s, s:s, s:s, s:b, s:b, s:f, s:{s:i, s:I}, s:[], s:[]}",
+	json_t *all = json_pack("{s:s, s:s, s:s, s:b, s:b, s:f, s:{s:i, s:I}, s:[], s:[], s:[]}",
 		"version", WB_VERSION, "transport", s->transport, "from", s->from, "encrypted",
 		s->is_encrypted, "spinning", s->is_spinning, "memcpyBytesPerSecond",
 		s->memcpy_bytes_per_s, "source", "rails", s->source_rails, "memoryBytes",
-		(json_int_t)s->source_bytes, "latency", "bandwidth");
+		(json_int_t)s->source_bytes, "readLatency", "latency", "bandwidth");
 
 	for (uint32_t i = 0; i < s->sweep->n; i++) {
 		const struct wb__bench_point *p = &s->sweep->point[i];
 
-		json_array_append_new(json_object_get(all, p->is_latency ? "latency" : "bandwidth"),
+		json_array_append_new(json_object_get(all, p->is_read      ? "readLatency"
+							   : p->is_latency ? "latency"
+									   : "bandwidth"),
 			point_json(p, &s->result[i]));
 	}
 	if (!all)
@@ -113,6 +116,7 @@ static void put_point(
 	} else {
 		wb__ctl_cell(t, "%.*f GB/s", r->bytes_per_s < 1e9 ? 3 : 2, r->bytes_per_s / 1e9);
 	}
+	wb__ctl_cell(t, "%s", wb__bench_point_times(p));
 	put_time(t, r->min_us);
 	put_time(t, r->median_us);
 	put_time(t, r->p99_us);
@@ -126,8 +130,8 @@ static void put_point(
 
 static int show_text(const struct wb__bench_sheet *s)
 {
-	static const char *const heads[] = {"RAILS", "CHUNK", "DEPTH", "SUMS", "RATE", "MIN",
-		"MEDIAN", "P99", "CPU S/GIB HERE", "THERE"};
+	static const char *const heads[] = {"RAILS", "CHUNK", "DEPTH", "SUMS", "RATE", "TIME OF",
+		"MIN", "MEDIAN", "P99", "CPU S/GIB HERE", "THERE"};
 	struct wb__ctl_table t;
 	int rc;
 
@@ -144,8 +148,10 @@ static int show_text(const struct wb__bench_sheet *s)
 		put_point(&t, &s->sweep->point[i], &s->result[i]);
 	rc = wb__ctl_print(&t, "", stdout);
 	wb__ctl_table_finish(&t);
-	printf("\nMIN, MEDIAN, P99: from asking for a chunk until it is there, behind those asked "
-	       "for before.\nGB/s: 10^9 bytes a second; CPU seconds for 2^30 bytes, of all "
+	printf("\nMIN, MEDIAN, P99 of ask: from asking for a chunk until it is there, behind those "
+	       "asked for before; of\nREAD: of one that waits for nothing else, from the landing "
+	       "of the one before it.\nGB/s: 10^9 bytes a second; CPU seconds for 2^30 bytes, of "
+	       "all "
 	       "threads of each end.\n");
 	return rc;
 }

@@ -17,6 +17,8 @@
  *	SUMMED	the same; both lanes of their sum
  *	FACTS	one byte; WB__BENCH_MAGIC, rails, bytes of memory, nanoseconds of CPU time so far
  *	END	one byte: the receiver is through, and the source may go
+ *	READ	WB__BENCH_READS ranges of memory, so that each takes a READ of its own (verbs);
+ *		nothing in the trailer
  *
  * Every wait has a deadline (--timeout), and its sentence names who was waited for, and with what.
  * Threads: one, beside the rails of the transport.  Layer: ctl (L4), internal.
@@ -25,19 +27,22 @@
 #include "kernels/kernels.h"
 #include "xport/xport.h"
 
-#define WB__BENCH_MAGIC 0x3168636e65626277u /* "wbbench1": another version is another word */
+#define WB__BENCH_MAGIC 0x3268636e65626277u /* "wbbench2": another version is another word */
 #define WB__BENCH_SOURCE "bench-source"
 #define WB__BENCH_RECEIVER "bench-receiver"
 #define WB__BENCH_POINTS_MAX 256
 #define WB__BENCH_RAILS_MAX WB_XPORT_RAILS_MAX
 #define WB__BENCH_ADDR_MAX 256
 #define WB__BENCH_SUM_SEED 1
+#define WB__BENCH_READS 512u /* of a chunk, one after the other: as many as ib_read_lat makes */
+#define WB__BENCH_READ_BYTES 64u /* of each */
 
 enum wb__bench_ask {
 	WB__BENCH_PLAIN = 1,
 	WB__BENCH_SUMMED,
 	WB__BENCH_FACTS,
 	WB__BENCH_END,
+	WB__BENCH_READ,
 };
 
 /* ---- what is to be measured (bench_sweep.c) ------------------------------------------------- */
@@ -47,6 +52,9 @@ struct wb__bench_point {
 	uint64_t bytes; /* of a chunk */
 	bool has_sums;
 	bool is_latency; /* small chunks, one at a time: times matter, and no rate */
+	/* The same of READs that were granted and answered before: one under way, and the next when
+	 * it is over.  depth and bytes are of one READ. */
+	bool is_read;
 };
 
 struct wb__bench_sweep {
@@ -60,9 +68,11 @@ struct wb__bench_sweep {
 };
 
 struct wb__bench_result {
-	uint64_t chunks; /* that were counted */
+	uint64_t chunks; /* that were counted; is_read: READs */
 	double seconds, bytes_per_s;
-	double min_us, median_us, p99_us; /* from asking for a chunk until it is there */
+	/* From asking for a chunk until it is there; is_read: from the landing of one READ to that
+	 * of the next. */
+	double min_us, median_us, p99_us;
 	double cpu_here, cpu_there; /* CPU seconds a GiB */
 	/* A GiB, at the receiver: bytes of words, and of verbs work requests, doorbells,
 	 * completions. */
@@ -76,6 +86,8 @@ int wb__bench_sweep(const struct wb__ctl_bench *b, struct wb__bench_sweep *out, 
 const char *wb__bench_point_text(const struct wb__bench_point *p, char out[static 64]);
 /** wb__bench_size_text - "64 B", "1.5 MiB" into @out; returns it. */
 const char *wb__bench_size_text(uint64_t bytes, char out[static 32]);
+/** wb__bench_point_times - what the times of a point are of: "ask" or "READ". */
+const char *wb__bench_point_times(const struct wb__bench_point *p);
 /** wb__bench_times - least, middle and 99th percentile of @n times (sorted by this), as
  *  microseconds; all 0 without any. */
 void wb__bench_times(uint64_t *ns, size_t n, struct wb__bench_result *out);
@@ -121,10 +133,11 @@ int wb__bench_key(const struct wb__ctl_bench *b, uint8_t out[static WB_XPORT_KEY
  * wb__bench_open - memory of @bytes, filled, and a transport whose source or landing it is
  * @e:		zeroed, but for its epoch's key; wb__bench_close() also after a failure
  * @addr:	list of addresses, as wb__bench_rail() takes them
+ * @reads_max:	as struct wb_xport_opts has it
  * 0, or what the system or the transport says, with a sentence.  Blocks.
  */
 int wb__bench_open(struct wb__bench_end *e, const struct wb__ctl_bench *b, const char *addr,
-	uint32_t n_rail, uint64_t bytes, struct wb_err *err);
+	uint32_t n_rail, uint64_t bytes, uint32_t reads_max, struct wb_err *err);
 /** wb__bench_close - all of it, and the key. */
 void wb__bench_close(struct wb__bench_end *e);
 /** wb__bench_take - up to @max events, as soon as there is one; 0: none came until @until_ns. */

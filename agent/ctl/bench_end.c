@@ -112,7 +112,7 @@ static bool is_any(const char *addr)
 }
 
 static int open_transport(struct wb__bench_end *e, const struct wb__ctl_bench *b, const char *addr,
-	uint32_t n_rail, struct wb_err *err)
+	uint32_t n_rail, uint32_t reads_max, struct wb_err *err)
 {
 	const unsigned has = 1u << WB_FAULT_WIRE | 1u << WB_FAULT_RAIL;
 	char text[WB__BENCH_RAILS_MAX][WB__BENCH_ADDR_MAX];
@@ -122,7 +122,8 @@ static int open_transport(struct wb__bench_end *e, const struct wb__ctl_bench *b
 		.n_rail = n_rail,
 		.conns_max = CONNS_MAX,
 		.handshake_timeout_ns = e->patience_ns,
-		.spin_ns = b->is_spinning ? SPIN_NS : 0};
+		.spin_ns = b->is_spinning ? SPIN_NS : 0,
+		.reads_max = reads_max};
 	int rc = wb_fault_parse(getenv("WB_FAULT"), &e->fault, err);
 
 	if (rc == 0)
@@ -143,7 +144,7 @@ static int open_transport(struct wb__bench_end *e, const struct wb__ctl_bench *b
 }
 
 int wb__bench_open(struct wb__bench_end *e, const struct wb__ctl_bench *b, const char *addr,
-	uint32_t n_rail, uint64_t bytes, struct wb_err *err)
+	uint32_t n_rail, uint64_t bytes, uint32_t reads_max, struct wb_err *err)
 {
 	struct wb_xport_region r;
 	uint32_t id;
@@ -156,7 +157,7 @@ int wb__bench_open(struct wb__bench_end *e, const struct wb__ctl_bench *b, const
 	e->epoch.is_encrypted = b->is_encrypted;
 	wbk_sum_keys_init(&e->keys, WB__BENCH_SUM_SEED);
 	if (rc == 0)
-		rc = open_transport(e, b, addr, n_rail, err);
+		rc = open_transport(e, b, addr, n_rail, reads_max, err);
 	if (rc == 0)
 		rc = wb_xport_epoch_add(e->x, &e->epoch, err);
 	if (rc == 0)

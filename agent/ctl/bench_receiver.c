@@ -46,6 +46,7 @@ struct run {
 	uint64_t heard_ns, word[4]; /* word: of the last FACTS */
 	struct tally tally;
 	uint64_t times[TIMES_MAX];
+	uint64_t landed_ns[WB__BENCH_READS]; /* of the chunk of READs that came last; its rail's */
 	char at[64]; /* what is being done */
 };
 
@@ -59,6 +60,16 @@ static void observe(void *ctx, const void *data, size_t bytes, uint64_t wire_off
 	wbk_sum_add(&s->of->end.keys, wire_off, data, bytes, &s->sum);
 }
 
+/* The READs of a chunk, one by one. */
+static void observe_read(void *ctx, const void *data, size_t bytes, uint64_t wire_off)
+{
+	struct slot *s = ctx;
+
+	(void)data;
+	if (bytes == WB__BENCH_READ_BYTES && wire_off / bytes < WB__BENCH_READS)
+		s->of->landed_ns[wire_off / bytes] = wb_now_ns(&wb_clock_real);
+}
+
 /* As agents do: past the caches, in one pass with the sum. */
 static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t wire_off)
 {
@@ -70,6 +81,9 @@ static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t w
 			has_sum ? &s->sum : NULL);
 	else
 		wbk_copy_end();
+	if (s->cls ==
+		WB__BENCH_READ) /* by way of a slab, while the landing is not registered yet */
+		observe_read(ctx, to, bytes, wire_off);
 }
 
 /* ---- chunks (loop) -----------------------------------------------------------------------------
@@ -83,7 +97,9 @@ static int ask(struct run *r, enum wb__bench_ask what, uint64_t bytes)
 		.chunk = {.bytes = bytes, .cls = what, .chunk = i},
 		.iov = &s->iov,
 		.n_iov = 1,
-		.observe = what == WB__BENCH_SUMMED ? observe : NULL,
+		.observe = what == WB__BENCH_SUMMED ? observe
+			   : what == WB__BENCH_READ ? observe_read
+						    : NULL,
 		.copy = copy,
 		.ctx = s};
 	int rc;
@@ -92,6 +108,8 @@ static int ask(struct run *r, enum wb__bench_ask what, uint64_t bytes)
 		.asked_ns = wb_now_ns(&wb_clock_real),
 		.cls = what,
 		.iov = {r->end.mem + i * wb_align_up(bytes, 4096), bytes}};
+	if (what == WB__BENCH_READ)
+		memset(r->landed_ns, 0, sizeof(r->landed_ns));
 	assert((uint8_t *)s->iov.iov_base + bytes <= r->end.mem + r->end.bytes);
 	rc = wb_xport_grant(r->end.x, r->conn, &g);
 	if (rc < 0)
@@ -99,6 +117,13 @@ static int ask(struct run *r, enum wb__bench_ask what, uint64_t bytes)
 	r->n_free--;
 	r->n_out++;
 	return 0;
+}
+
+/* Each but the first: that one comes after the answer, and not after another. */
+static void count_reads(struct run *r)
+{
+	for (uint32_t i = 1; i < WB__BENCH_READS; i++)
+		r->times[r->tally.n++ % TIMES_MAX] = r->landed_ns[i] - r->landed_ns[i - 1];
 }
 
 static void count(struct run *r, const struct slot *s, uint64_t at_ns)
@@ -112,7 +137,10 @@ static void count(struct run *r, const struct slot *s, uint64_t at_ns)
 		t->first_ns = at_ns;
 		return;
 	}
-	r->times[t->n++ % TIMES_MAX] = at_ns - s->asked_ns;
+	if (s->cls == WB__BENCH_READ)
+		count_reads(r);
+	else
+		r->times[t->n++ % TIMES_MAX] = at_ns - s->asked_ns;
 	t->bytes += s->iov.iov_len;
 	t->last_ns = at_ns;
 }
@@ -132,7 +160,12 @@ static int arrived(struct run *r, const struct wb_xport_event *ev, struct wb_err
 			"bytes from %s came with another sum than they left with, at %s: something "
 			"on the way changes them",
 			r->endpoint, r->at);
-	if (s->cls == WB__BENCH_PLAIN || s->cls == WB__BENCH_SUMMED)
+	for (size_t i = 0; s->cls == WB__BENCH_READ && i < WB__BENCH_READS; i++)
+		if (!r->landed_ns[i])
+			return wb_err_set(err, -EPROTO,
+				"the source at %s answers in other ranges than were asked for",
+				r->endpoint);
+	if (s->cls != WB__BENCH_FACTS && s->cls != WB__BENCH_END)
 		count(r, s, ev->at_ns);
 	r->free[r->n_free++] = (uint32_t)ev->cookie;
 	r->n_out--;
@@ -238,14 +271,17 @@ static void free_slots(struct run *r)
 
 static int keep_asking(struct run *r, const struct wb__bench_point *p, struct wb_err *err)
 {
-	enum wb__bench_ask what = p->has_sums ? WB__BENCH_SUMMED : WB__BENCH_PLAIN;
+	enum wb__bench_ask what = p->is_read    ? WB__BENCH_READ
+				  : p->has_sums ? WB__BENCH_SUMMED
+						: WB__BENCH_PLAIN;
+	uint64_t bytes = p->bytes * (p->is_read ? WB__BENCH_READS : 1);
 	bool goes_on = true;
 	int rc = 0;
 
 	while (goes_on || r->n_out) {
 		goes_on = wb_now_ns(&wb_clock_real) < r->tally.until_ns || r->tally.n < CHUNKS_MIN;
 		while (rc == 0 && goes_on && r->n_out < p->depth)
-			rc = ask(r, what, p->bytes);
+			rc = ask(r, what, bytes);
 		if (rc == -EAGAIN && r->n_out)
 			rc = 0; /* no room just now */
 		if (rc < 0)
@@ -355,10 +391,10 @@ static void free_run(struct run *r)
 	wb_free(r);
 }
 
-/* A transport with so many rails in place of @last, which ends when the new one is connected: the
+/* A transport with the rails of @p in place of @last, which ends when the new one is connected: the
  * source goes when nobody is. */
 static struct run *with_rails(struct run *last, const struct wb__ctl_bench *b,
-	struct wb__bench_sheet *sheet, uint32_t n_rail, struct wb_err *err)
+	struct wb__bench_sheet *sheet, const struct wb__bench_point *p, struct wb_err *err)
 {
 	const char *shm = strcmp(sheet->transport, "shm") ? "0.0.0.0" : "@";
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
@@ -366,10 +402,10 @@ static struct run *with_rails(struct run *last, const struct wb__ctl_bench *b,
 	int rc = r ? 0 : wb_err_set(err, -ENOMEM, "no memory");
 
 	if (rc == 0)
-		rc = wb__bench_endpoint(sheet->transport, sheet->from, n_rail, endpoint, err);
+		rc = wb__bench_endpoint(sheet->transport, sheet->from, p->rails, endpoint, err);
 	if (rc == 0)
-		rc = wb__bench_open(&r->end, b, b->from ? b->from : shm, n_rail,
-			sheet->sweep->landing_bytes, err);
+		rc = wb__bench_open(&r->end, b, b->from ? b->from : shm, p->rails,
+			sheet->sweep->landing_bytes, p->is_read, err);
 	if (rc == 0)
 		rc = dial(r, endpoint, err);
 	if (rc == 0)
@@ -402,16 +438,16 @@ static int run_sweep(struct run *r, const struct wb__ctl_bench *b, struct wb__be
 	struct wb_err *err)
 {
 	const struct wb__bench_sweep *s = sheet->sweep;
-	uint32_t rails = 0;
+	const struct wb__bench_point *last = NULL;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < s->n && rc == 0; i++) {
 		const struct wb__bench_point *p = &s->point[i];
 
 		show_progress(s, i);
-		if (p->rails != rails)
-			r = with_rails(r, b, sheet, p->rails, err);
-		rails = p->rails;
+		if (!last || p->rails != last->rails || p->is_read != last->is_read)
+			r = with_rails(r, b, sheet, p, err);
+		last = p;
 		rc = r ? measure(r, p, p->is_latency ? s->latency_ns : s->point_ns,
 				 &sheet->result[i], err)
 		       : err->code;

@@ -26,7 +26,7 @@ struct answer {
 	uint64_t grant;
 	uint32_t cls;
 	bool is_busy, is_unsent; /* busy: until WRITE_DONE; unsent: the transport had no room */
-	struct iovec iov;
+	struct iovec iov; /* where it begins, and all its bytes */
 	struct wbk_sum sum;
 };
 
@@ -37,6 +37,7 @@ struct source {
 	uint64_t bytes; /* sent */
 	bool is_through;
 	char reason[WB_ERR_MSG_MAX]; /* of the last connection that went */
+	struct iovec read[WB__BENCH_READS]; /* what a chunk of READs is of: one page, all over */
 	struct answer answer[ANSWERS_MAX];
 };
 
@@ -73,8 +74,8 @@ static void send_answer(struct source *s, struct answer *a)
 {
 	struct wb_xport_write w = {.grant = a->grant,
 		.cookie = (uint64_t)(a - s->answer),
-		.iov = &a->iov,
-		.n_iov = 1,
+		.iov = a->cls == WB__BENCH_READ ? s->read : &a->iov,
+		.n_iov = a->cls == WB__BENCH_READ ? WB__BENCH_READS : 1,
 		.observe = a->cls == WB__BENCH_SUMMED ? observe : NULL,
 		.trailer = trailer,
 		.ctx = a};
@@ -85,13 +86,20 @@ static void send_answer(struct source *s, struct answer *a)
 	a->is_busy = rc == 0 || rc == -EAGAIN; /* else nobody waits for it any more */
 }
 
+static bool has(const struct source *s, const struct wb_xport_chunk *c)
+{
+	if (c->cls == WB__BENCH_READ)
+		return c->bytes == WB__BENCH_READS * WB__BENCH_READ_BYTES;
+	return c->bytes <= s->end.bytes;
+}
+
 static void answer(struct source *s, const struct wb_xport_event *ev)
 {
 	struct answer *a = NULL;
 
 	for (size_t i = 0; i < ANSWERS_MAX && !a; i++)
 		a = s->answer[i].is_busy ? NULL : &s->answer[i];
-	if (!a || ev->chunk.bytes > s->end.bytes) {
+	if (!a || !has(s, &ev->chunk)) {
 		(void)wb_xport_refuse(s->end.x, ev->conn, ev->grant, a ? -EMSGSIZE : -EBUSY);
 		return;
 	}
@@ -243,11 +251,14 @@ static int listen_and_serve(struct source *s, const struct wb__ctl_opts *o, stru
 	if (rc == 0)
 		rc = wb__bench_key(b, s->end.epoch.key, key, err);
 	if (rc == 0)
-		rc = wb__bench_open(&s->end, b, b->listen, s->n_rail, bytes, err);
+		rc = wb__bench_open(&s->end, b, b->listen, s->n_rail, bytes, 0, err);
 	if (rc == 0)
 		rc = wb_xport_listen(s->end.x, endpoint, sizeof(endpoint), err);
 	if (rc < 0)
 		return rc;
+	for (uint32_t i = 0; i < WB__BENCH_READS; i++)
+		s->read[i] = (struct iovec){
+			s->end.mem + (size_t)i * WB__BENCH_READ_BYTES % 4096, WB__BENCH_READ_BYTES};
 	show(s, o, endpoint, key);
 	explicit_bzero(key, sizeof(key));
 	rc = serve(s, endpoint, err);

@@ -90,6 +90,17 @@ static int add(struct wb__bench_sweep *s, struct wb__bench_point p)
 	return 0;
 }
 
+/* One READ: rails are of no account, and it is measured with the first number of them. */
+static int add_read(struct wb__bench_sweep *s, uint32_t rails)
+{
+	s->landing_bytes = WB__BENCH_READS * WB__BENCH_READ_BYTES;
+	return add(s, (struct wb__bench_point){.rails = rails,
+			      .depth = 1,
+			      .bytes = WB__BENCH_READ_BYTES,
+			      .is_latency = true,
+			      .is_read = true});
+}
+
 static int add_rails(struct wb__bench_sweep *s, uint32_t rails, const char *sums,
 	const struct list *size, const struct list *depth)
 {
@@ -128,6 +139,8 @@ int wb__bench_sweep(const struct wb__ctl_bench *b, struct wb__bench_sweep *out, 
 		rc = wb__bench_seconds("seconds", b->seconds, 0.1, SECONDS, &ns, err);
 	if (rc < 0)
 		return rc;
+	if (b->to && !strcmp(wb__bench_transport(b), "verbs"))
+		rc = add_read(out, (uint32_t)rails.value[0]);
 	for (uint32_t i = 0; i < rails.n && rc == 0; i++)
 		rc = add_rails(
 			out, (uint32_t)rails.value[i], b->sums ? b->sums : "both", &size, &depth);
@@ -160,9 +173,18 @@ const char *wb__bench_point_text(const struct wb__bench_point *p, char out[stati
 {
 	char size[32];
 
-	snprintf(out, 64, "%.12s, %u deep, %u rail%s, sums %s", wb__bench_size_text(p->bytes, size),
-		p->depth, p->rails, p->rails > 1 ? "s" : "", p->has_sums ? "on" : "off");
+	if (p->is_read)
+		snprintf(out, 64, "one READ of %.12s", wb__bench_size_text(p->bytes, size));
+	else
+		snprintf(out, 64, "%.12s, %u deep, %u rail%s, sums %s",
+			wb__bench_size_text(p->bytes, size), p->depth, p->rails,
+			p->rails > 1 ? "s" : "", p->has_sums ? "on" : "off");
 	return out;
+}
+
+const char *wb__bench_point_times(const struct wb__bench_point *p)
+{
+	return p->is_read ? "READ" : "ask";
 }
 
 static int compare(const void *a, const void *b)

@@ -48,11 +48,16 @@ def check(sheet, transport, rails=(1,)):
     """All points of QUICK are there, and each has moved something."""
     assert sheet["transport"] == transport and sheet["memcpyBytesPerSecond"] > 0, sheet
     assert [x["rails"] for x in sheet["latency"]] == list(rails), sheet
+    reads = sheet["readLatency"]
+    assert [(x["bytes"], x["depth"]) for x in reads] == ([(64, 1)] if transport == "verbs" else []), sheet
+    assert all(x["reads"] >= 4 and x["reads"] % 511 == 0 for x in reads), sheet
     want = {(r, sums, size, depth) for r in rails for sums in (False, True) for size in (65536, 1 << 20)
             for depth in (1, 4)}
     assert {(x["rails"], x["sums"], x["bytes"], x["depth"]) for x in sheet["bandwidth"]} == want, sheet
     for x in sheet["latency"] + sheet["bandwidth"]:
-        assert x["chunks"] >= 4 and x["seconds"] > 0, x
+        assert x["chunks"] >= 4, x
+    for x in reads + sheet["latency"] + sheet["bandwidth"]:
+        assert x["seconds"] > 0, x
         assert 0 < x["minMicroseconds"] <= x["medianMicroseconds"] <= x["p99Microseconds"], x
     for x in sheet["bandwidth"]:
         assert abs(x["bytesPerSecond"] * x["seconds"] / (x["chunks"] * x["bytes"]) - 1) < 1e-6, x

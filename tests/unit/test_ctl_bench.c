@@ -58,6 +58,40 @@ START_TEST(every_size_is_measured_at_every_depth_with_and_without_sums)
 }
 END_TEST
 
+/* What the other transports do has no READ in it, and a source goes through no points. */
+START_TEST(one_read_alone_is_measured_once_and_by_verbs)
+{
+	static const struct {
+		struct wb__ctl_bench b;
+		uint32_t n;
+	} of[] = {
+		{{.to = "verbs:10.0.0.5:1", .rails = "2,1"}, 1},
+		{{.to = "10.0.0.5:1", .transport = "verbs", .rails = "2,1"}, 1},
+		{{.to = "10.0.0.5:1", .rails = "2,1"}, 0},
+		{{.to = "unix:@name", .rails = "2,1"}, 0},
+		{{.listen = "10.0.0.5", .transport = "verbs", .rails = "2,1"}, 0},
+	};
+	char text[64];
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(of); i++) {
+		uint32_t n = 0;
+
+		ck_assert_int_eq(wb__bench_sweep(&of[i].b, &sweep, &err), 0);
+		for (uint32_t k = 0; k < sweep.n; k++)
+			n += sweep.point[k].is_read;
+		ck_assert_uint_eq(n, of[i].n);
+		ck_assert_uint_ge(sweep.landing_bytes, WB__BENCH_READS * WB__BENCH_READ_BYTES);
+		if (!n)
+			continue;
+		ck_assert(sweep.point[0].is_read && sweep.point[0].is_latency);
+		ck_assert_uint_eq(sweep.point[0].rails, 2);
+		ck_assert_str_eq(wb__bench_point_text(&sweep.point[0], text), "one READ of 64 B");
+		ck_assert_str_eq(wb__bench_point_times(&sweep.point[0]), "READ");
+		ck_assert_str_eq(wb__bench_point_times(&sweep.point[1]), "ask");
+	}
+}
+END_TEST
+
 START_TEST(points_of_equal_rails_stand_together)
 {
 	const struct wb__ctl_bench b = {.rails = "1,2,3"};
@@ -269,6 +303,7 @@ int main(void)
 
 	tcase_add_test(c, without_options_a_sweep_takes_ten_seconds);
 	tcase_add_test(c, every_size_is_measured_at_every_depth_with_and_without_sums);
+	tcase_add_test(c, one_read_alone_is_measured_once_and_by_verbs);
 	tcase_add_test(c, points_of_equal_rails_stand_together);
 	tcase_add_test(c, a_landing_of_odd_chunks_has_pages_of_its_own_for_each);
 	tcase_add_loop_test(c, sums_may_be_on_or_off_alone, 0, 2);
