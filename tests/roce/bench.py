@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vm.sh python3 -B tests/roce/bench.py [PAIRS]   wbctl bench beside perftest, in turns, in one virtual machine.
+"""vm.sh python3 -B tests/roce/bench.py [PAIRS [CASE...]]   ours beside perftest, in turns, in one virtual machine.
 
-Prints medians of PAIRS (7) ratios as one JSON object: what wbctl bench moves over ib_read_bw at the same size and depth,
-and the time of its smallest chunk over ib_read_lat.  The machine is emulated: only ratios mean anything.
+Prints a JSON object for each case, with medians of PAIRS (7) ratios.  The machine is emulated: only ratios mean anything.
+
+bandwidth	what wbctl bench moves, over ib_read_bw at the same size and depth
+latency		of 64 B, over ib_read_lat as it polls or as it sleeps (-e), whichever is the faster:
+		READ: a READ of the transport alone, which waits for no other; ask: a chunk, from the question on
+transfer	a whole transfer between real agents, one trainer to one engine with two rails: its bytes by its
+		end-to-end time, over ib_read_bw of as many bytes, on one pair or on both at once, whichever is more
 """
+import concurrent.futures
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 
-from wire import bandwidth, latency
+from wire import bandwidth, perftest
 
 WBCTL = os.path.join(os.environ.get("WB_BUILD", "build/release"), "bin", "wbctl")
 SIZE, DEPTH = 1 << 20, 4
+WHOLE_MIB = 64
 
 
 def rails(end, pairs):
@@ -42,19 +50,82 @@ def measure(*args, pairs=1):
             source.kill()
 
 
-def main(pairs):
-    ratio = {"bandwidth, sums off": [], "bandwidth, sums on": [], "latency": []}
-    for i in range(pairs):
+def put(case, ratios, **about):
+    print(json.dumps({"case": case, **about, "pairs": len(next(iter(ratios.values()))),
+                      "median": {k: round(statistics.median(v), 2) for k, v in ratios.items()},
+                      "min": {k: round(min(v), 2) for k, v in ratios.items()},
+                      "max": {k: round(max(v), 2) for k, v in ratios.items()}}), flush=True)
+
+
+def note(**figures):
+    print({k: round(v, 2) for k, v in figures.items()}, file=sys.stderr, flush=True)
+
+
+def of_bandwidth(pairs):
+    ratio = {"sums off": [], "sums on": []}
+    for _ in range(pairs):
         peer = bandwidth("ib_read_bw", SIZE, 40, depth=DEPTH) * (1 << 20)
         s = measure("--sizes", str(SIZE), "--depths", str(DEPTH), "--seconds", "6")
         for x in s["bandwidth"]:
-            ratio[f"bandwidth, sums {'on' if x['sums'] else 'off'}"].append(x["bytesPerSecond"] / peer)
-        peer = latency("ib_read_lat", 64, 500)
-        ratio["latency"].append(s["latency"][0]["medianMicroseconds"] / peer)
-        print({k: round(v[i], 2) for k, v in ratio.items()}, file=sys.stderr, flush=True)
-    print(json.dumps({"case": "wbctl bench over perftest", "bytes": SIZE, "depth": DEPTH, "pairs": pairs,
-                      "median": {k: round(statistics.median(v), 2) for k, v in ratio.items()}}))
+            ratio[f"sums {'on' if x['sums'] else 'off'}"].append(x["bytesPerSecond"] / peer)
+        note(ib_read_bw=peer / 1e6, **{k: v[-1] for k, v in ratio.items()})
+    put("bandwidth: wbctl bench / ib_read_bw", ratio, bytes=SIZE, depth=DEPTH)
 
+
+def of_latency(pairs):
+    ratio = {"READ": [], "ask": []}
+    for _ in range(pairs):
+        polls, sleeps = (perftest("ib_read_lat", 64, 500, *how)[4] for how in ((), ("-e",)))
+        s = measure("--sizes", "64", "--depths", "1", "--sums", "off", "--seconds", "3")
+        read, ask = (s[k][0]["medianMicroseconds"] for k in ("readLatency", "latency"))
+        ratio["READ"].append(read / min(polls, sleeps))
+        ratio["ask"].append(ask / min(polls, sleeps))
+        note(polls=polls, sleeps=sleeps, read=read, ask=ask)
+    put("latency: wbctl bench / ib_read_lat", ratio, bytes=64)
+
+
+def both_at_once(mib):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return sum(pool.map(lambda pair: bandwidth("ib_read_bw", 1 << 20, mib // 2, pair=pair), (0, 1)))
+
+
+class Deployment:
+    """A trainer and an engine, in pods of their own.  one(version): bytes a second of a transfer."""
+
+    def __init__(self, stack, checksums):
+        # Their names are taken at the first import: not by those who want other cases.
+        from rdma import Wired
+        from test_agents import start
+        self.c = stack.enter_context(Wired())
+        self.t, self.r = start(self.c, WHOLE_MIB, engines=1, checksums=checksums)
+
+    def one(self, version):
+        from test_agents import arrives
+        arrives(self.t, self.r, version, engines=1)
+        ms = self.c.until("the transfer's times", lambda: self.milliseconds(version))
+        return (WHOLE_MIB << 20) / ms * 1e3
+
+    def milliseconds(self, version):
+        done = json.loads(self.c.get(self.c.op, "/objects")[1])["items"][0]["detail"]["transfers"]
+        return next((x.get("endToEndMilliseconds") for x in done if x.get("version") == version), None)
+
+
+def of_transfer(pairs):
+    ratio = {"sums off": [], "sums on": []}
+    with contextlib.ExitStack() as stack:
+        ours = {"sums off": Deployment(stack, "None"), "sums on": Deployment(stack, "Wire")}
+        for d in ours.values():
+            d.one(1)  # connections, keys
+        for i in range(pairs):
+            peer = max(bandwidth("ib_read_bw", 1 << 20, WHOLE_MIB), both_at_once(WHOLE_MIB)) * (1 << 20)
+            for name, d in ours.items():
+                ratio[name].append(d.one(2 + i) / peer)
+            note(ib_read_bw=peer / 1e6, **{k: v[-1] for k, v in ratio.items()})
+    put("transfer: agents / ib_read_bw", ratio, mib=WHOLE_MIB, rails=2)
+
+
+CASES = {"bandwidth": of_bandwidth, "latency": of_latency, "transfer": of_transfer}
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
+    for name in sys.argv[2:] or CASES:
+        CASES[name](int(sys.argv[1]) if len(sys.argv) > 1 else 7)
