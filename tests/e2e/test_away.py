@@ -142,7 +142,7 @@ def made_again_while_no_operator_runs(is_moving):
 def made_again_with_engines_that_are_torn():
     """Their workers wait for the next transfer, which needs a plan of the new object."""
     with Job() as c:
-        c.args, c.size = ("--rail-rate", "16M"), SIZE
+        c.args, c.size = ("--rail-rate", "8M"), SIZE
         c.start()
         c.move(1)
         params = [memory(w) for w in c.r]
