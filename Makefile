@@ -256,6 +256,7 @@ check-processes: all $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(MATRIX)
 	@JOBS=$(JOBS) TESTS='$(wildcard $(PROCESSES:%=tests/*/%.py))' tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20 minutes (PART=api: no pods run; nodes: they do; controllers: those of others make them)
 	@tests/cluster/build.sh api helm $(if $(filter controllers,$(PART)),controllers,node $(if $(PART),,controllers)) >/dev/null || [ $$? -eq 77 ]
+	@$(if $(filter api controllers,$(PART)),,tests/cluster/build.sh rdma >/dev/null || [ $$? -eq 77 ])  # by itself: the others do without
 	@python3 -B tests/cluster/compat.py >/dev/null 2>&1 || true  # test_upgrade says why not
 	@JOBS=$(or $(JOBS),1) T_LIMIT=$${T_LIMIT:-900} TESTS='$(CLUSTER_$(or $(PART),all):%=tests/cluster/%.py)' tests/run.sh $(O) $(T)
 check-sim: $(O)/tests/test_transfer_chaos  ## SEEDS=10000 simulated deployments with faults at any event

@@ -19,6 +19,7 @@ UNITS = PRODUCT + ["tests/run.sh", "tests/unit", "tests/common", "tests/golden",
 PROCESSES = PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/e2e", "tests/py", "tests/engines", "tests/oracle",
                        "tests/demo"]
 CLUSTER = PRODUCT + ["charts", "crds", "tests/run.sh", "tests/common", "tests/tools", "tests/cluster"]
+MACHINE = ["tests/roce/vm.sh", "tests/roce/init.sh", "tests/roce/guest.sh"]
 
 TIERS = [
     Tier("build", "make -j{jobs} all", 1, ["."], ALWAYS, {}),
@@ -45,12 +46,12 @@ TIERS = [
     Tier("engines", "make -j{jobs} check-engines", 20, PRODUCT + ["tests/run.sh", "tests/common", "tests/e2e/cluster.py",
          "tests/bench/torch_stubs.py", "tests/frameworks"], LATER, {}),
     # The programs of a cluster are built once a machine; what is built stays when the budget ends this.
-    Tier("cluster-programs", "tests/cluster/build.sh api helm node", 38, ["tests/cluster/build.sh"], LATER, {}),
+    Tier("cluster-programs", "tests/cluster/build.sh api helm node rdma", 39, ["tests/cluster/build.sh"], LATER, {}),
     Tier("cluster-api", "make -j{jobs} check-cluster PART=api", 8, CLUSTER, LATER, {}, "cluster-programs"),
     # JobSet's, LeaderWorkerSet's, TrainJob's and KubeRay's; 10 minutes once to build them.
     Tier("cluster-controllers", "make -j{jobs} check-cluster PART=controllers", 12, CLUSTER, LATER, {},
          "cluster-programs"),
     # One test takes torch from the environment of the tier engines, where that is.
-    Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 13, CLUSTER + ["tests/frameworks/env.py",
+    Tier("cluster-nodes", "make -j{jobs} check-cluster PART=nodes", 16, CLUSTER + MACHINE + ["tests/frameworks/env.py",
          "tests/bench/torch_stubs.py"], LATER, {}, "cluster-programs"),
 ]

@@ -7,6 +7,7 @@
 #         runc, CNI plugins (cni/), coredns
 #   controllers  kube-controller-manager, and in controllers/ those of JobSet, LeaderWorkerSet, TrainJob and KubeRay,
 #         each with its kinds (crds/) and its chart (chart/)
+#   rdma  k8s-rdma-shared-dev-plugin, with its DaemonSet and ConfigMap (rdma/)
 # Sources come from the Go module proxy (GOPROXY), and where there is no Go 1.26 the compiler, too.  Needs about
 # 6 GB of disk while it builds (api 10 minutes on two cores, helm 2, node 10, controllers 8); runc also a C compiler and
 # libseccomp-dev.  The folder is in the user's cache, so this happens once; an interrupted build resumes.
@@ -17,7 +18,7 @@ set -euo pipefail
 kube=${KUBE_VERSION:-1.36.3}
 etcd=${ETCD_VERSION:-3.6.16}
 helm=3.21.4 containerd=2.2.9 runc=1.4.3 cni=1.9.1 coredns=1.15.0
-jobset=0.11.1 lws=0.8.0 trainer=2.2.0 ray=1.6.0
+jobset=0.11.1 lws=0.8.0 trainer=2.2.0 ray=1.6.0 rdma=1.5.3
 [ $# -gt 0 ] || set -- api
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weightbridge
 dir=$cache/kube-$kube-etcd-$etcd
@@ -27,6 +28,7 @@ programs() { # PART
 	case $1 in
 	api) echo etcd kube-apiserver kubectl ;;
 	helm) echo "helm-$helm" ;;
+	rdma) echo "rdma-$rdma/k8s-rdma-shared-dp" ;;
 	node)
 		echo kube-controller-manager kube-scheduler kubelet kube-proxy "containerd-$containerd/containerd" \
 			"containerd-$containerd/containerd-shim-runc-v2" "containerd-$containerd/ctr" "runc-$runc" \
@@ -52,7 +54,7 @@ done
 finish() {
 	for p in "helm:helm-$helm" "containerd:containerd-$containerd/containerd" "ctr:containerd-$containerd/ctr" \
 		"containerd-shim-runc-v2:containerd-$containerd/containerd-shim-runc-v2" "runc:runc-$runc" \
-		"cni:cni-$cni" "coredns:coredns-$coredns"; do
+		"cni:cni-$cni" "coredns:coredns-$coredns" "rdma:rdma-$rdma"; do
 		[ ! -e "$dir/${p#*:}" ] || [ "$(readlink "$dir/${p%%:*}")" = "${p#*:}" ] || ln -sfn "${p#*:}" "$dir/${p%%:*}"
 	done
 	echo "$dir"
@@ -94,7 +96,7 @@ find_go
 # About how many seconds a program takes on two cores, after those before it: they share packages.
 declare -A seconds=([etcd]=60 [kube-apiserver]=240 [kubectl]=30 [helm]=120 [containerd]=120
 	[containerd-shim-runc-v2]=20 [ctr]=20 [bridge]=20 [loopback]=5 [host-local]=5 [portmap]=5 [runc]=30
-	[jobset]=150 [lws]=30 [trainer]=60 [ray-operator]=90
+	[jobset]=150 [lws]=30 [trainer]=60 [ray-operator]=90 [k8s-rdma-shared-dp]=40
 	[kube-controller-manager]=120 [kube-scheduler]=30 [kubelet]=90 [kube-proxy]=30 [coredns]=120)
 part='' started=$SECONDS missing=() # programs, when this began
 for program in "${wanted[@]}"; do have "$program" || missing+=("$program"); done
@@ -190,6 +192,20 @@ build_node() {
 	build "coredns-$coredns" github.com/coredns/coredns -ldflags '-s -w'
 }
 
+# Needs the replacements that its own go.mod names, which hold in a main module alone.
+build_rdma() {
+	have "rdma-$rdma/k8s-rdma-shared-dp" && return
+	local p=github.com/Mellanox/k8s-rdma-shared-dev-plugin gomod from
+	module rdma $p "$rdma"
+	gomod=$(cd / && "$go" mod download -json "$p@v$rdma" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
+	[ -n "$gomod" ] || exit 77
+	grep -q '^replace' go.mod || sed -n '/^replace (/,/^)/p' "$gomod" >>go.mod
+	from=$("$go" list -m -f '{{.Dir}}' $p)
+	mkdir -p "$dir/rdma-$rdma"
+	cp "$from"/deployment/k8s/base/{daemonset,configmap}.yaml "$dir/rdma-$rdma"
+	build "rdma-$rdma/k8s-rdma-shared-dp" $p/cmd/k8s-rdma-shared-dp -ldflags "-s -w -X main.version=$rdma"
+}
+
 # files_of NAME MODULE CHART KINDS: the chart and the kinds of a controller, from folders of its module.
 files_of() {
 	local from to=$dir/controllers/$1
@@ -228,6 +244,7 @@ for part; do
 		;;
 	helm) build_helm ;;
 	node) build_node ;;
+	rdma) build_rdma ;;
 	controllers) build_controllers ;;
 	esac
 done

@@ -143,6 +143,8 @@ def mount_tmpfs(path, size="256m"):
 
 
 class Node:
+    processors = os.cpu_count()  # of the machine that it is on
+
     def __init__(self, c, i):
         self.c, self.i, self.name = c, i, f"node{i}"
         self.ip, self.ip6 = f"{NET}.{i}.1", f"{NET6}:{i}::1"
@@ -248,8 +250,8 @@ conf_dir = '{d}/cni'
             {"type": "portmap", "capabilities": {"portMappings": True}}]})
         # Images cannot be pulled again, so they are never collected.  A node has two cores, whatever the machine has.
         fast = {} if c.defaults else {"crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}, "syncFrequency": "5s"}
-        reserved = {"systemReserved": {"cpu": str(os.cpu_count() - CORES)}, "enforceNodeAllocatable": []} \
-            if os.cpu_count() > CORES else {}
+        reserved = {"systemReserved": {"cpu": str(self.processors - CORES)}, "enforceNodeAllocatable": []} \
+            if self.processors > CORES else {}
         self.write("kubelet.yaml", {
             **fast, **reserved,
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "failCgroupV1": False,
@@ -310,7 +312,7 @@ class Cluster(ApiServer):
     owns_nodes = True
     host = NET + ".0.1"
 
-    def __init__(self, dual=False, defaults=False, **flags):
+    def __init__(self, dual=False, defaults=False, nodes=NODES, **flags):
         """`dual`: pods and services have addresses of both families, IPv4 first.  `defaults`: kubelets wait between
         restarts and look at their volumes as seldom as they do anywhere, and names live as long; else tests are faster."""
         self.dual, self.defaults = dual, defaults
@@ -320,7 +322,7 @@ class Cluster(ApiServer):
         os.environ["PATH"] = os.environ["WB_CLUSTER_PREFIX"] + ":" + os.environ["PATH"]
         super().__init__(**flags)
         self.port = 6443
-        self.nodes = [Node(self, i) for i in range(NODES)]
+        self.nodes = [Node(self, i) for i in range(nodes)]
         self.manager = self.scheduler = self.dns = None
 
     def make_dir(self):

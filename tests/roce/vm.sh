@@ -11,7 +11,7 @@
 # OUT       directory that the guest may write into, $OUT there too (a new one, removed at the end)
 # VM_MEM    memory, MiB (3072)       VM_CPUS   processors (2)
 # VM_LIMIT  seconds until the machine is ended, whatever it does (600); exit 124 then
-# VM_NET    what qemu's -nic takes (none)
+# VM_NET    what qemu's -nic takes (none), for each network interface of the guest
 # Exit 125: the machine ended without a code; its last lines are printed.
 set -euo pipefail
 
@@ -20,7 +20,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 limit=${VM_LIMIT:-600}
 # Loaded in this order, with what they need, before anything else runs.
 modules="virtio_pci virtio_console 9pnet_virtio 9p overlay crc32_generic rdma_rxe ib_uverbs rdma_ucm veth sch_netem
-	virtio_net"
+	virtio_net ib_umad bridge"
 # Programs, and their packages.
 tools="qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils ip:iproute2
 	rdma:iproute2 tc:iproute2 setpriv:util-linux ibv_devinfo:ibverbs-utils ib_write_bw:perftest"
@@ -136,6 +136,8 @@ if [ -w /dev/kvm ] && grep -qwE 'vmx|svm' /proc/cpuinfo; then accel=kvm; fi
 # Ends with its parent, also where that is killed; after $limit s at the latest.  qemu opens fd 3 again by name, so that it has
 # to be a pipe, and it must not see the end of an input.
 machine() {
+	local nic nics=()
+	for nic in ${VM_NET:-none}; do nics+=(-nic "$nic"); done
 	setpriv --pdeathsig KILL timeout -k 5 "$limit" setpriv --pdeathsig KILL qemu-system-x86_64 \
 		-M q35 -accel "$accel" -cpu max -smp "${VM_CPUS:-2}" -m "${VM_MEM:-3072}" \
 		-nodefaults -no-user-config -display none -no-reboot \
@@ -146,7 +148,7 @@ machine() {
 		-device virtio-9p-pci,fsdev=root,mount_tag=root \
 		-fsdev "local,id=out,path=$out,security_model=none,multidevs=remap" \
 		-device virtio-9p-pci,fsdev=out,mount_tag=out \
-		-nic "${VM_NET:-none}" </dev/null 2>"$out/qemu"
+		"${nics[@]}" </dev/null 2>"$out/qemu"
 }
 
 [ $# -gt 0 ] || { sed -n '3,/^set -/s/^# \{0,1\}//p' "$0"; exit 2; }
