@@ -133,11 +133,11 @@ def only_a_terminal_is_painted():
             p.terminate()
         assert sum("WORKER" in x for x in lines) == 2 and not any("\033" in x for x in lines), lines
         out = on_a_terminal(argv(agents, "-n", "0.1"), {"TERM": "xterm"})
-        assert out.count("\033[H") == 2 and "\033[1mWORKER" in out, out
+        assert out.count("\033[H") >= 2 and "\033[1mWORKER" in out, out
         out = on_a_terminal(argv(agents, "-n", "0.1"), {"TERM": "xterm", "NO_COLOR": "1"})
-        assert out.count("\033[H") == 2 and "\033[1m" not in out, out
+        assert out.count("\033[H") >= 2 and "\033[1m" not in out, out
         out = on_a_terminal(argv(agents, "-n", "0.1"), {"TERM": "dumb"})
-        assert out.count("WORKER") == 2 and "\033" not in out, out
+        assert out.count("WORKER") >= 2 and "\033" not in out, out
 
 
 def what_cannot_be_is_a_sentence():
