@@ -330,7 +330,7 @@ void wb__flow_fetch_retry(struct wb_flight *fl, int code, bool next_source)
 	r->state = WANT_CLOSED;
 	wb__flow_flight_put(fl);
 	wb__want_enqueue(f, i, code);
-	f->due |= f->has_last ? DUE_SERVE | DUE_FETCH : DUE_FETCH;
+	f->due |= DUE_FETCH;
 }
 
 static void verify(struct wb_flight *fl)

@@ -75,7 +75,10 @@ struct want_list {
  *   comes back.
  * - FETCH_EXCHANGE, a rollout worker of another node is asked, which answers when it has the chunk
  *   itself.  By the plan, and by what remap_lost() makes of it, it gets that from a trainer: a
- *   receive there, which waits for nothing that an exchange holds.  So exchanges end.
+ *   receive there, which waits for nothing that an exchange holds.  Once somebody is lost, one may
+ *   be asked that has to exchange the chunk itself, and has no slot for that: then it parks no ask
+ *   for it, and the asker holds nothing while it waits (wb__flow_ask_readiness()).  So exchanges
+ *   end.
  * - FETCH_NEAR, a rollout worker of another agent of this node is asked, whose memory is shared.
  *   By the plan it takes the chunk from the network, by a receive or an exchange.  Those wait for
  *   no near fetch while nobody is lost.  Once somebody is, an exchange may be asked of a worker

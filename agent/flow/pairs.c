@@ -158,12 +158,12 @@ void wb__pair_push(struct wb_flow *f, uint32_t i)
 	wake(f, worker, src);
 }
 
-void wb__pair_push_front(struct wb_flow *f, uint32_t i)
+void wb__pair_push_again(struct wb_flow *f, uint32_t i)
 {
 	uint32_t worker = f->local->want[i].worker, src = f->want[i].src;
 	struct pair *p = pair_of(f, worker, src);
 
-	wb__want_push_front(f, &p->queue, i);
+	wb__want_push(f, &p->queue, i);
 	if (p->n_asked)
 		p->n_asked--;
 	else

@@ -24,10 +24,11 @@
  *  -ENOMEM.  wb__pairs_finish() in either case. */
 int wb__pairs_init(struct wb_flow *f);
 void wb__pairs_finish(struct wb_flow *f);
-/** wb__pair_push, wb__pair_push_front - want @i at the end or the front of the queue of its worker
- *  and source, which is of another agent. */
+/** wb__pair_push - want @i at the end of the queue of its worker and source, which is of another
+ *  agent. */
 void wb__pair_push(struct wb_flow *f, uint32_t i);
-void wb__pair_push_front(struct wb_flow *f, uint32_t i);
+/** wb__pair_push_again - the same of one that was asked for in vain and is of that share still. */
+void wb__pair_push_again(struct wb_flow *f, uint32_t i);
 /** wb__pair_take_all - the queue, which is empty then: its share begins anew. */
 struct want_list wb__pair_take_all(struct wb_flow *f, uint32_t worker, uint32_t src);
 /** wb__pairs_fill - while @on pairs only fill, so that each is put in order by all that it gets;

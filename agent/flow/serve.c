@@ -34,12 +34,26 @@ int wb__flow_readiness(const struct wb_flow *f, uint32_t worker, uint32_t cls, u
 	return wb__want_asks_around(f, worker, cls, chunk) ? -ENODATA : 0;
 }
 
+/* By the plan, what is waited for here ends by itself.  Once somebody is lost, or did not have the
+ * chunk, this engine may have to ask another one for it, and may have no slot left to do so: the
+ * chunk that has the slot may be one that waits at the asker. */
+static bool may_circle(const struct wb_flow *f, const struct ask *a)
+{
+	uint32_t i;
+
+	if (is_trainer(f, a->worker) || (!f->has_lost && a->gen < 2))
+		return false;
+	if (f->edge[a->domain].is_near)
+		return f->has_lost;
+	i = f->sink[a->worker].open ? wb__want_of(f, a->worker, a->cls, a->chunk) : FLOW_NONE;
+	return i != FLOW_NONE && !wb__want_from_trainer(f, i);
+}
+
 int wb__flow_ask_readiness(const struct wb_flow *f, const struct ask *a)
 {
 	int ready = wb__flow_readiness(f, a->worker, a->cls, a->chunk);
-	bool may_circle = f->has_lost && f->edge[a->domain].is_near && !is_trainer(f, a->worker);
 
-	return ready == 0 && may_circle ? -EBUSY : ready;
+	return ready == 0 && may_circle(f, a) ? -EBUSY : ready;
 }
 
 /* ---- one answer ----------------------------------------------------------------------------- */

@@ -46,7 +46,7 @@ bool wb__want_from_trainer(const struct wb_flow *f, uint32_t i)
 }
 
 /* Where it waits for its turn, which it now has in prospect. */
-static void queue(struct wb_flow *f, uint32_t i, bool in_front)
+static void queue(struct wb_flow *f, uint32_t i, bool is_again)
 {
 	uint32_t src = f->want[i].src;
 	struct want_list *mine =
@@ -54,10 +54,10 @@ static void queue(struct wb_flow *f, uint32_t i, bool in_front)
 
 	f->want[i].state = WANT_QUEUED;
 	f->receive_pending += wb__want_from_trainer(f, i);
-	if (!mine)
-		(in_front ? wb__pair_push_front : wb__pair_push)(f, i);
+	if (mine)
+		wb__want_push(f, mine, i);
 	else
-		(in_front ? wb__want_push_front : wb__want_push)(f, mine, i);
+		(is_again ? wb__pair_push_again : wb__pair_push)(f, i);
 }
 
 /* ---- sources ------------------------------------------------------------------------------ */
@@ -242,9 +242,12 @@ void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code)
 	f->has_last |= is_last;
 	wb__want_count_trainer(f, i, wb__want_from_trainer(f, i));
 	queue(f, i, false);
-	if (is_last) /* who asked here for it is not to wait */
+	/* Who asked here for it is not to wait. */
+	if (is_last || (f->has_lost && !wb__want_from_trainer(f, i))) {
 		wb__flow_wake(f, f->local->want[i].worker,
 			chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk));
+		f->due |= DUE_SERVE;
+	}
 }
 
 void wb__want_postpone(struct wb_flow *f, uint32_t i)

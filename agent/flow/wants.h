@@ -35,7 +35,8 @@ void wb__want_count_trainer(struct wb_flow *f, uint32_t i, bool needed);
  * Nobody left: its sink has failed, which env->on_failed hears once.
  */
 void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code);
-/** wb__want_postpone - one that was taken out of its queue waits there again, in front. */
+/** wb__want_postpone - one that was taken out of its queue waits there again, behind the others, as
+ *  its source may have those. */
 void wb__want_postpone(struct wb_flow *f, uint32_t i);
 /** wb__want_slot_rc - what it means that @pool gives no slot: -EAGAIN, one comes back; -ENOBUFS, it
  *  never had one, so that nothing is to be waited for. */

@@ -126,7 +126,7 @@ void fx_flow_open(uint32_t worker, bool is_short, struct wb_flow_opts o)
 	o.slots = &fx.slots;
 	o.env = &fx.env;
 	o.transfer = FX_TRANSFER;
-	o.window = FX_CHUNKS;
+	o.window = o.window ? o.window : FX_CHUNKS;
 	ck_assert_msg(!wb_flow_create(&o, &fx.f, &err), "%s", err.msg);
 }
 

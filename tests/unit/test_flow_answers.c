@@ -233,6 +233,62 @@ START_TEST(engines_that_ask_around_do_not_wait_for_each_other)
 }
 END_TEST
 
+/* Once somebody is lost any engine may be asked, also one that waits for another engine itself, and
+ * perhaps for a slot to do so, while its slot waits for the one that asks.  So who asks is told to
+ * ask again, and holds nothing meanwhile.  What comes from a trainer can be waited for. */
+START_TEST(nobody_waits_for_an_exchange_of_another_once_somebody_is_lost)
+{
+	struct wb_xport_chunk exchanged, received;
+	uint32_t asker;
+	int k;
+
+	fx_flow_open(2, false, FX_SUMS);
+	wb_flow_open_sink(fx.f, 0, NULL);
+	k = fx_first_out(true);
+	received = fx.notes.asked[k].grant.chunk;
+	exchanged = fx.notes.asked[fx_first_out(false)].grant.chunk;
+	asker = exchanged.src == 3 ? 4 : 3;
+	ask(2, asker, exchanged.chunk);
+	ask(2, asker, received.chunk);
+	ck_assert_int_eq(fx.notes.n_answer, 0);
+	wb_flow_lose_worker(fx.f, 1 - received.src);
+	ck_assert_int_eq(fx.notes.n_answer, 1);
+	ask(2, asker, exchanged.chunk);
+	ck_assert_int_eq(fx.notes.n_answer, 2);
+	ck_assert_int_eq(fx.notes.answer[0].code, -EBUSY);
+	ck_assert_int_eq(fx.notes.answer[1].code, -EBUSY);
+	fx_end_grant(k, GOOD);
+	ck_assert_int_eq(fx.notes.n_answer, 3);
+	ck_assert_int_eq(fx.notes.answer[2].code, 0);
+	fx_flow_close();
+}
+END_TEST
+
+/* The trainer that was asked is lost to us, and the engine of the plan is asked once more. */
+START_TEST(who_waits_is_told_when_a_chunk_becomes_an_exchange)
+{
+	struct wb_xport_chunk first, second;
+	int k;
+
+	fx_flow_open(2, false, FX_SUMS);
+	wb_flow_open_sink(fx.f, 0, NULL);
+	k = fx_first_out(false);
+	first = fx.notes.asked[k].grant.chunk;
+	fx_end_grant(k, REFUSED);
+	k = fx_last_for(first.chunk);
+	second = fx.notes.asked[k].grant.chunk;
+	ck_assert_uint_lt(second.src, FX_TRAINERS);
+	ask(2, first.src == 3 ? 4 : 3, first.chunk);
+	wb_flow_lose_worker(fx.f, 1 - second.src);
+	ck_assert_int_eq(fx.notes.n_answer, 0);
+	fx_end_grant(k, TAKEN_BACK);
+	ck_assert_uint_eq(fx.notes.asked[fx_last_for(first.chunk)].grant.chunk.src, first.src);
+	ck_assert_int_eq(fx.notes.n_answer, 1);
+	ck_assert_int_eq(fx.notes.answer[0].code, -EBUSY);
+	fx_flow_close();
+}
+END_TEST
+
 /* The lane has packed all of it, and has said nothing yet. */
 START_TEST(a_snapshot_is_there_when_the_lane_says_so)
 {
@@ -301,6 +357,8 @@ int main(void)
 	tcase_add_loop_test(tc, what_the_plan_does_not_say_is_refused, 0, 5);
 	tcase_add_test(tc, two_engines_do_not_wait_for_each_other);
 	tcase_add_test(tc, engines_that_ask_around_do_not_wait_for_each_other);
+	tcase_add_test(tc, nobody_waits_for_an_exchange_of_another_once_somebody_is_lost);
+	tcase_add_test(tc, who_waits_is_told_when_a_chunk_becomes_an_exchange);
 	tcase_add_loop_test(tc, a_snapshot_is_there_when_the_lane_says_so, 0, 2);
 	tcase_add_test(tc, one_reader_does_not_hold_all_send_slots);
 	tcase_add_test(tc, a_relay_passes_the_trainers_sum_on);

@@ -293,6 +293,37 @@ START_TEST(a_trainer_that_sends_nothing_is_left_at_its_deadline)
 }
 END_TEST
 
+/* It may have the next chunk, while it waits for this one itself. */
+START_TEST(a_busy_source_is_asked_for_its_other_chunks_first)
+{
+	static const uint8_t feed[FX_WORKERS] = {0, 0, 0, 1, 0};
+	struct wb_flow_opts o = FX_SUMS;
+	struct wb_xport_event ev = {.kind = WB_XP_REFUSED, .code = -EBUSY};
+	bool is_refused;
+
+	o.window = 1;
+	fx_flow_open(2, false, o);
+	wb_flow_open_sink(fx.f, 0, feed);
+	ck_assert_int_eq(fx.notes.n_asked, 1);
+	ev.conn = fx.notes.asked[0].conn;
+	ev.cookie = fx.notes.asked[0].grant.cookie;
+	fx.notes.asked[0].is_over = true;
+	wb_flow_on_xport(&ev);
+	ck_assert_int_eq(fx.notes.n_asked, 1);
+	fx.now = wb_flow_tick(fx.f, fx.now);
+	(void)wb_flow_tick(fx.f, fx.now);
+	for (int k = 1; k <= FX_CHUNKS; k++) {
+		ck_assert_int_eq(fx.notes.n_asked, k + 1);
+		is_refused =
+			fx.notes.asked[k].grant.chunk.chunk == fx.notes.asked[0].grant.chunk.chunk;
+		ck_assert_int_eq(is_refused, k == FX_CHUNKS);
+		fx_end_grant(k, GOOD);
+	}
+	fx_is_installed();
+	fx_flow_close();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("flow_asks");
@@ -310,6 +341,7 @@ int main(void)
 	tcase_add_test(tc, a_lost_source_is_not_counted_among_those_that_were_tried);
 	tcase_add_test(tc, nobody_asks_a_worker_that_is_lost);
 	tcase_add_test(tc, a_feed_asks_its_source);
+	tcase_add_test(tc, a_busy_source_is_asked_for_its_other_chunks_first);
 	tcase_add_test(tc, a_trainer_that_sends_nothing_is_left_at_its_deadline);
 	suite_add_tcase(s, tc);
 	return fx_run(s);

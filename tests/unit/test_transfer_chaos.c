@@ -77,7 +77,7 @@ END_TEST
 /* Of these, runs that once failed. */
 static const uint64_t wide_regressions[] = {90261125867, 11126113521, 951000000117, 951000000444,
 	952000000054, 952000000063, 952000000113, 953000000747, 953000005594, 954000001209,
-	955000000972};
+	955000000972, 959700002732};
 
 START_TEST(seeds_of_wider_worlds_that_failed_once_pass)
 {
