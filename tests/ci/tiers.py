@@ -27,8 +27,8 @@ TIERS = [
     Tier("lint", "make lint", 3, ["."], FIRST, {}),
     # Its seeds are others in each run, so that a stamp says nothing.
     Tier("sim", "make -j{jobs} check-sim", 3, UNITS, ALWAYS, {"SEEDS": "10000"}),
-    # Deployments of more kinds, with faults of more kinds; ALLOW: see tests/sim/README.md.
-    Tier("sim-wide", "make -j{jobs} check-sim", 1, UNITS, ALWAYS, {"SEEDS": "2000", "WIDE": "1", "ALLOW": "1"}),
+    # Deployments of more kinds, with faults of more kinds.
+    Tier("sim-wide", "make -j{jobs} check-sim", 1, UNITS, ALWAYS, {"SEEDS": "2000", "WIDE": "1"}),
     Tier("asan-units", "make -j{jobs} asan-units", 3, UNITS, FIRST, {}),
     Tier("tsan-units", "make -j{jobs} tsan-units", 3, UNITS, LATER, {}),
     Tier("asan-processes", "make -j{jobs} asan-processes", 3, PROCESSES, LATER, {}),
