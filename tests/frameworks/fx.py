@@ -114,10 +114,12 @@ def pair(model, trainer, engine):
         os.mkdir(c.path("exports"))
         d = Deployment(c, n, per_engine, forked=True)
         common = {"model": folder, "exports": c.path("exports"), "versions": VERSIONS}
-        t = d.trainers(env, kind, n, dtype="float32", **common, **more)
+        t = d.trainers(env, kind, n, dtype="float32", begin=c.path("begin"), **common, **more)
         r = d.rollouts(engine_env, engine_kind, per_engine, **common, **engine_more)
         for w in (*t, *r):  # or one that ends early would be looked for among those that wait for it
             w.expect("connected", WAIT)
+        with open(c.path("begin"), "w", encoding="utf-8"):
+            pass
         for version in range(1, VERSIONS + 1):
             for w in r:
                 m = w.expect(rf"equal {version}: (\d+) parameters, (\d+) bytes, (\d+) as before", WAIT)

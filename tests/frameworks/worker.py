@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -47,6 +48,8 @@ def train(worker, said):
     sender = worker.sender()
     sender.connect()
     print("connected", flush=True)
+    while "begin" in said and not os.path.exists(said["begin"]):
+        time.sleep(0.01)  # until engines have seen that nothing comes
     for version in range(1, said["versions"] + 1):
         before = worker.places()
         worker.step()
