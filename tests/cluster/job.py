@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 import helm  # noqa: E402
@@ -62,9 +63,11 @@ def namespace(name, level="restricted"):
 
 def install_operator(c, *args):
     """As README's first command does."""
+    t = time.monotonic()
     apply(c, namespace(SYSTEM))
     c.helm("install", "weightbridge-operator", os.path.join(TOP, "charts", "weightbridge-operator"), "-n", SYSTEM,
            "--create-namespace", *args, "--wait", "--timeout", "60s")
+    print(f"operator up after {time.monotonic() - t:.1f} s")
 
 
 def toy_values(trainers=1, rollouts=2, uid=1000, shape=SHAPE, grace=5, tag=VERSION):

@@ -100,10 +100,8 @@ def users(c):
 
 
 def main(c):
-    t = time.monotonic()
     add_images(c)
     install_operator(c)
-    print(f"operator up after {time.monotonic() - t:.1f} s")
     t = time.monotonic()
     job = Job(c, trainers=2, rollouts=2)
     before_the_first(job)

@@ -211,10 +211,8 @@ def no_lock_no_verbs(job, node):
 
 
 def main(c):
-    t = time.monotonic()
     add_images(c)
     install_operator(c)
-    print(f"operator up after {time.monotonic() - t:.1f} s")
     t = time.monotonic()
     vm = machine.Machine(c, 1, [plugin_image(c), c.path("agent.tar"), c.path("toy.tar")])
     try:

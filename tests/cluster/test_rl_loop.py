@@ -129,11 +129,9 @@ def main(c):
     docs = helm.load(open(os.path.join(helm.CHARTS, "examples", "rl-loop.yaml")).read())
     worker = helm.pods(docs)[0]["spec"]["containers"][0]
     assert worker["args"][worker["args"].index("--steps") + 1] == str(STEPS), worker
-    t = time.monotonic()
     add_images(c)
     c.import_image(loop_image(c.path("loop.tar"), worker["image"], os.path.abspath(BUILD), python))
     install_operator(c, "--set", "replicas=1")
-    print(f"operator up after {time.monotonic() - t:.1f} s")
     t = time.monotonic()
     job = Loop(c, mounted(docs, python))
     wait_for(job.finished, 300, 0.5)

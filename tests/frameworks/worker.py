@@ -8,7 +8,8 @@ What it says to the test is a line each, "error ..." when something is wrong.
 
 first: the version to begin with (1).  paced: versions that wait for lines on the standard input.  A trainer waits for one
 each time that it tries to send such a version: where the transfer fails it says so, and tries again at the next line.  A
-rollout waits for one, and then says that no update has come and that nothing has changed, before it waits for the update."""
+rollout waits for one, and then says that no update has come and that nothing has changed, before it waits for the update.
+begin: a file that is there when trainers may send."""
 import json
 import os
 import signal
