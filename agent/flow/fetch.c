@@ -382,6 +382,13 @@ static void to_lane(struct wb_flight *fl)
 		wb__flow_fetch_park(fl, rc);
 }
 
+/* Nobody has asked that agent for so long that what it said before says nothing of the time
+ * between: its connection was gone, or others had what was wanted. */
+static bool is_new_spell(const struct wb_flow *f, const struct asking *a, uint64_t now)
+{
+	return now > a->busy_until_ns && now - a->busy_until_ns >= f->o.stall_ns;
+}
+
 /* The source has no room for more grants: no try of its own, but it is asked later, and longer and
  * longer later, up to when an edge that brings nothing is given up. */
 static bool wait_while_busy(struct wb_flight *fl)
@@ -391,7 +398,7 @@ static bool wait_while_busy(struct wb_flight *fl)
 	uint64_t now = wb_now_ns(f->o.env->clock);
 	uint32_t i = fl->want;
 
-	if (!a->busy_ns)
+	if (!a->busy_ns || is_new_spell(f, a, now))
 		a->busy_ns = now;
 	if (f->o.stall_ns && now - a->busy_ns >= f->o.stall_ns)
 		return false;

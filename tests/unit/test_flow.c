@@ -660,6 +660,37 @@ START_TEST(a_busy_source_is_asked_again_later)
 }
 END_TEST
 
+/* What it said before counts no more when nobody has asked it for as long as one that brings
+ * nothing is borne: here its connection was gone meanwhile. */
+START_TEST(a_source_that_was_busy_long_ago_is_not_given_up_when_it_is_busy_again)
+{
+	int n;
+
+	open_flow(1, 1);
+	for (uint32_t w = 0; w < WORKERS; w += 2)
+		wb_flow_lose_worker(d.f, w);
+	wb_flow_open_sink(d.f, 0, from_trainer_3);
+	for (int round = 0; round < 2; round++) {
+		n = d.notes.n_asked;
+		ck_assert_int_gt(n, 0);
+		d.notes.n_asked = 0;
+		for (int k = 0; k < n; k++)
+			refuse_grant(k, -EBUSY);
+		ck_assert_int_eq(d.n_failed, 0);
+		d.is_down = true;
+		d.clock.now = wb_now_ns(&d.clock.clock) + 2 * WB_NS_PER_S;
+		(void)wb_flow_tick(d.f, d.clock.now);
+		d.is_down = false;
+		wb_flow_conn_up(d.f, 1);
+		(void)wb_flow_tick(d.f, d.clock.now);
+	}
+	for (int k = 0; k < 2; k++)
+		end_grant(k, WB_XP_ARRIVED);
+	ck_assert_int_eq(d.n_complete, 1);
+	close_flow();
+}
+END_TEST
+
 enum then { NOTHING, IS_DROPPED, IS_CLOSED, CLOSED_BEFORE_IT_IS_ASKED_FOR, FLOW_STOPS, THENS };
 
 /* What it holds goes bad, and who reads it tells: it is repaired, unless its memory is not this
@@ -719,6 +750,7 @@ int main(void)
 	tcase_add_test(c, what_is_lost_is_not_asked_of_a_neighbour);
 	tcase_add_loop_test(c, a_neighbour_waits_without_a_slot_once_somebody_is_lost, 0, 2);
 	tcase_add_loop_test(c, a_busy_source_is_asked_again_later, 0, 2);
+	tcase_add_test(c, a_source_that_was_busy_long_ago_is_not_given_up_when_it_is_busy_again);
 	tcase_add_loop_test(c, a_chunk_without_a_sum_is_not_taken_where_sums_are_on, 0, 2);
 	tcase_add_test(c, a_write_says_the_sum_of_what_it_sent_whatever_is_learnt_meanwhile);
 	return fx_run(s);
