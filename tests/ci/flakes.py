@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Count how often each test passes, on the machine as it is and beside busy loops.
 
-    flakes.py [--runs 10] [--load 0,8] TIER | COMMAND...
+    flakes.py [--runs 10] [--load 0,8] [--busy SCRIPT] TIER | COMMAND...
 
 Runs a tier of tiers.py, or a command, and reads the lines "ok NAME N ms", "FAIL NAME ..." and "SKIP NAME: ..." that the
-runners print. Prints a row a test that ever failed and a total a load, as JSON lines on --json. Exit 1 when a test failed.
+runners print. Prints a row a test that ever failed and a total a load, as JSON lines on --json. Exit 1 when a test failed. The runs of a
+tier are written down for counts.py, which adds up those of several days.
 """
 import argparse
 import collections
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
+from counts import Ledger, cache
 from tiers import TIERS
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -21,18 +25,23 @@ LINE = re.compile(r"^(ok|FAIL|SKIP)\s+(?:fuzz )?([\w-]+):?(?:.*?(\d+) ms$)?")
 
 
 class Load:
-    """n processes that do nothing but compute, as long as the block runs."""
+    """n processes that do nothing but compute, as long as the block runs; or that run a script which does not end."""
 
-    def __init__(self, n):
+    def __init__(self, n, script=None):
         self.n, self.procs = n, []
+        self.command = ["bash", script] if script else [sys.executable, "-c", "while True: pass"]
 
     def __enter__(self):
-        for _ in range(self.n):
-            self.procs.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+        for i in range(self.n):
+            self.procs.append(subprocess.Popen([*self.command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                               env={**os.environ, "BUSY": str(i)}, start_new_session=True))
 
     def __exit__(self, *_):
         for p in self.procs:
-            p.kill()
+            try:
+                os.killpg(p.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                print("flakes.py: a busy process ended by itself: the load was less", file=sys.stderr)
             p.wait()
 
 
@@ -60,10 +69,17 @@ def table(runs):
     return out
 
 
+def note(tier, load, began, seen):
+    what = [w for w, _ in seen.values()]
+    Ledger(cache()).add(tier, load, began, time.time() - began, what.count("ok"), [n for n, (w, _) in seen.items() if w == "FAIL"],
+                        what.count("SKIP"))
+
+
 def main(argv):
     ap = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--runs", type=int, default=10)
     ap.add_argument("--load", default="0,8", help="busy loops beside it, one round each")
+    ap.add_argument("--busy", metavar="SCRIPT", help="what a busy loop is: a bash script, told its number as BUSY")
     ap.add_argument("--json", action="store_true")
     ap.add_argument("what", nargs=argparse.REMAINDER)
     a = ap.parse_args(argv)
@@ -74,10 +90,13 @@ def main(argv):
     bad = 0
     for load in (int(x) for x in a.load.split(",")):
         runs = []
-        with Load(load):
+        with Load(load, a.busy):
             for i in range(a.runs):
+                t0 = time.time()
                 seen, text = once(command)
                 runs.append(seen)
+                if command is not a.what:
+                    note(a.what[0], load, t0, seen)
                 failed = [n for n, (what, _) in seen.items() if what == "FAIL"]
                 print(f"load {load}, run {i + 1} of {a.runs}: {len(seen)} tests" + (f", failed: {' '.join(failed)}" if failed else ""),
                       file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ did not fit is named, and comes before others next time. --all knows neither sta
 whatever their stamps say.
 
 A test that fails is run once more, alone. One that passes then is flaky: it is named at the end, and with more than
-FLAKES=3 of them in a run the run has failed.
+FLAKES=3 of them in a run the run has failed. What failed in each tier is written down for counts.py.
 
 Exit 0 when nothing failed. The last line is "N passed, N failed, N skipped" over all tiers; a tier that did not run
 is one skip.
@@ -28,10 +28,12 @@ import subprocess
 import sys
 import time
 
+from counts import Ledger, cache
 from tiers import ALWAYS, FIRST, TIERS
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FLAKY = re.compile(r"FLAKY (\S+):")
+FAILED = re.compile(r"FAIL (?:fuzz )?([\w-]+)")
 COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 KEPT = 16  # stamps a tier
 OVERTIME = 8  # minutes beyond the budget after which a tier that began is ended
@@ -141,6 +143,7 @@ class Run:
         self.budget = float(env.get("CI_MINUTES") or 75)
         self.flakes = int(env.get("FLAKES") or 3)
         self.total, self.lines, self.late, self.flaky, self.broken = [0, 0, 0], [], [], [], set()
+        self.ledger, self.failed = Ledger(stamps.dir), []
 
     def say(self, text):
         print(text, file=self.out, flush=True)
@@ -210,6 +213,8 @@ class Run:
         self.lines.append(f"{tier.name}: {minutes:.1f} min, {p} passed, {f} failed, {s} skipped"
                           + (", cut by the end of the budget" if cut else ""))
         self.stamps.took(tier.name, minutes)
+        if not cut:
+            self.ledger.add(tier.name, None, t0, 60 * minutes, p, self.failed or ["(the command)"] * (f > 0), s)
         if f and not cut:
             self.broken.add(tier.name)
         if not f and not cut:
@@ -230,7 +235,7 @@ class Run:
 
     def follow(self, proc, tier):
         ends = None if self.everything else time.time() + max(1, (self.budget + OVERTIME - self.elapsed()) * 60)
-        cut, tail, counts = False, b"", [0, 0, 0]
+        cut, tail, counts, self.failed = False, b"", [0, 0, 0], []
         while True:
             piece = read_some(proc)
             lines = (tail + piece).split(b"\n")
@@ -242,6 +247,9 @@ class Run:
                 m = FLAKY.match(text)
                 if m:
                     self.flaky.append(f"{tier.name}/{m[1]}")
+                m = FAILED.match(text)
+                if m:
+                    self.failed.append(m[1])
                 m = COUNTS.search(text)
                 if m:
                     counts = [a + int(b) for a, b in zip(counts, m.groups())]
@@ -285,10 +293,6 @@ def end_group(proc):
             return
         except subprocess.TimeoutExpired:
             continue
-
-
-def cache():
-    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "weightbridge", "ci")
 
 
 def main(argv):

@@ -10,6 +10,7 @@ import time
 
 TOP = os.environ.get("WB_TOP") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tests", "ci"))
+import counts  # noqa: E402
 import run  # noqa: E402
 from tiers import ALWAYS, FIRST, LATER, TIERS, Tier  # noqa: E402
 
@@ -237,6 +238,27 @@ def flaky_tests_are_named_and_more_than_a_few_fail_the_run():
     assert rc == 0 and "run again alone: a/test_0 a/test_1\n" in out, out
     rc, out, _ = go([t], FLAKES="1", everything=True)
     assert rc == 1 and "more than FLAKES=1" in out and out.endswith("9 passed, 1 failed, 0 skipped\n"), out
+
+
+def each_run_is_written_down_and_the_newest_are_added_up():
+    """What passed only when run again is a failure there; what a damaged line says is not counted."""
+    stamps = os.path.join(os.environ["CI_TEST_DIR"], "stamps")
+    good, broken = "echo 9 passed, 0 failed, 1 skipped", "exit 1"
+    flaky = "echo 'FAIL test_x (exit 1)'; echo 'FLAKY test_x: passed alone'; " + good
+    for name, script in (("a", good), ("a", flaky), ("a", flaky), ("a", broken), ("b", good)):
+        go([tier(name, script)], everything=True)
+    with open(os.path.join(stamps, "runs.jsonl"), "a") as f:
+        f.write('{"tier": "a"}\nnull\n{"tier": "a", "besi\n')
+    ledger = counts.Ledger(stamps)
+    ledger.add("a", 8, 0, 61.2, 9, ["test_y", "test_y"], 0)
+    rows = {(r["tier"], r["beside"]): r for r in counts.table(ledger.runs(), 10)}
+    assert list(rows) == [("a", "ci"), ("b", "ci"), ("a", 8)], rows
+    a = rows["a", "ci"]
+    assert (a["runs"], a["clean_runs"], a["failed"]) == (4, 1, {"test_x": 2, "(the command)": 1}), a
+    assert rows["a", 8]["failed"] == {"test_y": 1} and rows["a", 8]["seconds"] == [61, 61], rows
+    a = next(counts.table(ledger.runs(), 2))
+    assert (a["runs"], a["failed"]) == (2, {"test_x": 1, "(the command)": 1}), a
+    assert "4 runs (1 clean)" in counts.text(rows["a", "ci"]) and "test_x in 2" in counts.text(rows["a", "ci"])
 
 
 def each_tier_of_the_table_names_paths_that_exist():
