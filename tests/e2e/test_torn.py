@@ -165,7 +165,8 @@ def hooks_see_a_mix_only_before_its_repair():
     refused by a hook, and another one is not."""
     with Cluster() as c:
         small = {"bufferSize": "64Mi"}
-        c.operator(trainers=1, per_engine=1, engines=1, transferDeadlineSeconds=DEADLINE_S,
+        # At RATE a transfer takes half of DEADLINE_S, and more where the rails wake up late.
+        c.operator(trainers=1, per_engine=1, engines=1, transferDeadlineSeconds=5 * DEADLINE_S,
                    trainer=small, rollout=small)
         for pod in ("t0", "r0"):
             c.agent(pod, "--rail-rate", RATE)
@@ -178,7 +179,7 @@ def hooks_see_a_mix_only_before_its_repair():
                 raise KeyError("not now")
 
         sender = s.adapter(c, wb.SenderAdapter, "t0", reconnect_timeout=30 * SLOW)
-        receiver = r.adapter(c, wb.ReceiverAdapter, "r0", engine="e0", repair_timeout=60 * SLOW,
+        receiver = r.adapter(c, wb.ReceiverAdapter, "r0", engine="e0", repair_timeout=3 * DEADLINE_S,
                              before_update_hook=before, after_update_hook=lambda v: seen.append(
                                  ("after", v, receiver.torn, r.params["w"].tobytes() == want(v))))
         for a in (sender, receiver):
