@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR [NAME...]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
 # scripts tests/e2e/test_*, or instead those that match TESTS.  Exit 0 pass, 77 skip (last line = reason), else fail.
-# JOBS=N runs N of them at a time (two more than there are processors: most wait most of the time), those first that
+# JOBS=N runs N of them at a time (three more than there are processors: most wait most of the time), those first that
 # took longest here.  STRICT=1 turns a skip into a failure.  RERUN=1 runs what failed once more, alone: what passes
 # then is named as "FLAKY name" and counted as passed; continuous integration counts those (tests/ci/README.md).
 # The last line is "N passed, N failed, N skipped".
@@ -59,15 +59,21 @@ $(tail -40 "$out/log/$name.log")" ;;
 $(tail -60 "$out/log/$name.log")" ;;
 	esac >>"$tally"
 }
-case $out in */asan | */tsan) more=1 ;; *) more=2 ;; esac # those wait less
+case $out in */asan | */tsan) more=1 ;; *) more=3 ;; esac # those wait less
 jobs=${JOBS:-$(($(nproc) + more))}
-list() { # TESTS or all, with what each took here last, longest first; who never ran goes before them
-	local t n
+# Those that take longest, for who runs them here the first time: one that began last would be waited for alone.
+long="test_serve_away test_transfer_joint test_attacks test_releases test_charts test_chart_values test_deploy_maps
+test_event_floods test_away test_torn test_transfer_chaos test_gpu test_membership test_tenants test_transfer_prompt
+test_kill test_demo test_simulate test_bench test_transfer_crowd test_attacks_held test_ci"
+list() { # TESTS or all, with what each took here last, longest first; who never ran goes before them, the long ones first
+	local t n ms
 	for t in ${TESTS:-tests/e2e/test_* tests/py/test_*.py "$out"/tests/test_*}; do
 		n=${t##*/} n=${n%.*}
 		case $t in *.d) continue ;; esac
 		[ -f "$t" ] && { [ -z "$only" ] || [[ " $only " == *" $n "* ]]; } || continue
-		echo "$(cat "$out/log/$n.ms" 2>/dev/null || echo 999999) $t"
+		ms=999999
+		[[ " ${long//$'\n'/ } " != *" $n "* ]] || ms=9999999
+		echo "$(cat "$out/log/$n.ms" 2>/dev/null || echo $ms) $t"
 	done | sort -s -n -r | cut -d' ' -f2
 }
 start() { # FILE
