@@ -255,14 +255,21 @@ static void tell_late(struct worker *w)
 
 bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 {
+	/* Two runs may have this number, the second a feed, and END does not say which it ends.  A
+	 * feed that came to nothing proves nothing of the run before, which may have been torn. */
+	bool is_sure = m->how == WB_ENGINE_COMMITTED || m->how == WB_ENGINE_TORN;
+	struct epoch *active = active_epoch(e->obj);
 	bool any = false;
 
 	for_party_worker (e, m->engine, i) {
 		if (!here(e, i) || e->member[i]->past.begun != m->transfer)
 			continue;
-		tell(e->member[i], for_worker(m->how), m->sentence ? m->sentence : "");
+		if (is_sure)
+			tell(e->member[i], m->how, m->sentence ? m->sentence : "");
 		any = true;
 	}
+	if (any && !is_sure && active)
+		ask(active);
 	return any;
 }
 

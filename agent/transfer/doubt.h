@@ -47,7 +47,8 @@ void wb__transfer_doubt(struct epoch *e);
 /** wb__transfer_doubt_begin - the lead of a party that has stopped, or is whole, is gone: its
  * workers wait for the next. */
 void wb__transfer_doubt_begin(struct party *p);
-/** wb__transfer_doubt_end - END came after all; false: nobody here is in doubt of it. */
+/** wb__transfer_doubt_end - END came after all; false: nobody here is in doubt of it.  What it does
+ *  not prove is asked for: it may be that of another run of the same transfer. */
 bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m);
 /** wb__transfer_doubt_tick - ask again, or go by what is known here; when to call again, 0 = never.
  */

@@ -710,6 +710,31 @@ START_TEST(an_outcome_is_that_of_its_own_run)
 }
 END_TEST
 
+/* A worker stands in a run that was torn meanwhile, which its agent did not hear.  What it hears is
+ * that a feed of the same number came to nothing, in which it took no part: that does not let it
+ * run on with what it holds.  The lead knows. */
+START_TEST(the_end_of_a_feed_that_came_to_nothing_is_not_that_of_the_run_before)
+{
+	static const uint32_t ends[] = {
+		WB_ENGINE_ABORTED, WB_ENGINE_UNKNOWN, WB_ENGINE_TORN, WB_ENGINE_COMMITTED};
+	bool is_sure = _i >= 2;
+	struct wb_msg_peer m = says(WBP_PEER_END, 5, ends[_i], 0);
+	struct worker *k;
+
+	m.feed = true;
+	begin(&shape);
+	k = worker_of(PARTY);
+	k->past.begun = 5;
+	k->past.begun_at = 9;
+	k->past.is_touched = true;
+	say(PARTY, LEAD, m);
+	ck_assert_uint_eq(k->past.begun, is_sure ? 0 : 5);
+	ck_assert_int_eq(k->past.is_torn, ends[_i] == WB_ENGINE_TORN);
+	ck_assert_int_eq(last(PARTY, "e0-0", WBP_PEER_DOUBT) != NULL, !is_sure);
+	end();
+}
+END_TEST
+
 /* Others of its engine may have been written to: nobody has said that they were not. */
 START_TEST(who_is_in_doubt_at_the_target_is_torn)
 {
@@ -759,6 +784,8 @@ int main(void)
 	tcase_add_loop_test(tc, an_update_that_touched_a_parameter_is_not_called_aborted, 0, 4);
 	tcase_add_test(tc, a_worker_answers_for_the_run_that_it_was_in);
 	tcase_add_loop_test(tc, an_outcome_is_that_of_its_own_run, 0, 2);
+	tcase_add_loop_test(
+		tc, the_end_of_a_feed_that_came_to_nothing_is_not_that_of_the_run_before, 0, 4);
 	tcase_add_test(tc, who_is_in_doubt_at_the_target_is_torn);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
