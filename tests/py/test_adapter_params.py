@@ -93,6 +93,43 @@ def parameters_that_moved_are_not_sent():
     assert play.detached
 
 
+class Storage:
+    """Like torch's: it may get smaller under the tensors that it is of."""
+
+    def __init__(self, data):
+        self.data, self.bytes = data, data.nbytes
+
+    def data_ptr(self):
+        return self.data.ctypes.data
+
+    def nbytes(self):
+        return self.bytes
+
+
+class Stored(Tensor):
+    def __init__(self, storage):
+        super().__init__(storage.data)
+        self.untyped_storage = lambda: storage
+
+    def detach(self):
+        return Stored(self.untyped_storage())
+
+
+@test
+def a_storage_that_is_cut_under_its_parameter_is_noticed():
+    """Address, shape, strides and type are what they were; behind the cut it is somebody else's memory."""
+    from weightbridge.places import Places, Source
+
+    storage = Storage(np.zeros(100, np.float32))
+    params = {"bias": Stored(storage)}
+    places = Places(params)
+    places.check(Source(params))
+    storage.bytes -= 4
+    raises(wb.ParametersMoved, "parameter bias (its storage is another one)", places.check, Source(params))
+    storage.bytes += 4
+    places.check(Source(params))
+
+
 class Router:
     """A module whose bias is another tensor after the first forward; no dict shows that."""
 
