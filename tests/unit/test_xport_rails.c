@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rails: a connection keeps to those that it was given, and a capped one serves all in turns. */
+/* Rails: a connection keeps to those that it was given and came to, and a capped one serves all in
+ * turns. */
 #include "base/base.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_job.h"
 
+#include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define RAILS 3
 
@@ -54,6 +60,71 @@ START_TEST(a_connection_of_some_rails_uses_no_other)
 		ck_assert_msg(!!out.tx_chunks == (r == 2), "out by rail %u: %llu", r,
 			(unsigned long long)out.tx_chunks);
 	}
+	fx_close(&f);
+}
+END_TEST
+
+/* A listener for all addresses, as an agent has. */
+static int listen_anywhere(uint16_t *port)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t len = sizeof(sa);
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	ck_assert_int_eq(listen(fd, RAILS), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	*port = ntohs(sa.sin_port);
+	return fd;
+}
+
+/* The rails that sent something since @sent was written, a bit each. */
+static uint32_t have_sent(struct wb_xport *x, uint64_t sent[RAILS])
+{
+	struct wb_xport_stats now;
+	uint32_t rails = 0;
+
+	for (uint32_t r = 0; r < RAILS; r++) {
+		ck_assert_int_eq(wb_xport_rail_stats(x, r, &now), 0);
+		rails |= (uint32_t)(now.tx_chunks > sent[r]) << r;
+		sent[r] = now.tx_chunks;
+	}
+	return rails;
+}
+
+static const char *const by_address[] = {"tcp", "tls"};
+
+/* Whatever came before it: a rail's rate, and its interface, are those of its address. */
+START_TEST(a_socket_is_served_by_the_rail_whose_address_it_came_to)
+{
+	static const char *const addr[RAILS] = {"127.0.0.1:0", "127.0.0.2:0", "127.0.0.3:0"};
+	static const uint32_t order[] = {2, 0, 0, 1};
+	uint64_t sent[RAILS] = {0};
+	struct fx_xport f;
+	char endpoint[32];
+	uint16_t port;
+	int fd, at = 0;
+
+	fx_open(&f, by_address[_i],
+		&(struct fx_opts){.n_rail = RAILS, .sockets = 1, .src_addr = addr});
+	fd = listen_anywhere(&port);
+	for (uint32_t i = 0; i < WB_ARRAY_SIZE(order); i++) {
+		struct wb_xport_peer p = {
+			.name = "src", .endpoint = endpoint, .epoch = &fx_epoch.id};
+		struct fx_job *j;
+
+		snprintf(endpoint, sizeof(endpoint), "127.0.0.%u:%u", order[i] + 1, port);
+		ck_assert_int_eq(wb_xport_connect(f.dst.x, &p, &f.conn, NULL), 0);
+		ck_assert_int_eq(wb_xport_adopt(f.src.x, accept(fd, NULL, NULL), NULL), 0);
+		fx_wait(&f, &f.dst, WB_XP_CONN_UP, (int)i + 1);
+		fx_wait(&f, &f.src, WB_XP_CONN_UP, (int)i + 1);
+		f.src_conn = fx_take(&f.src, WB_XP_CONN_UP, &at)->conn;
+		j = fx_job_make(&f, 300000, 1, i + 1);
+		fx_job_run(&f, j, true);
+		fx_job_free(j);
+		ck_assert_uint_eq(have_sent(f.src.x, sent), 1u << order[i]);
+	}
+	close(fd);
 	fx_close(&f);
 }
 END_TEST
@@ -164,6 +235,8 @@ int main(void)
 
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, a_connection_of_some_rails_uses_no_other, 0, FX_KINDS);
+	tcase_add_loop_test(c, a_socket_is_served_by_the_rail_whose_address_it_came_to, 0,
+		(int)WB_ARRAY_SIZE(by_address));
 	tcase_add_loop_test(
 		c, of_an_endpoint_some_addresses_can_be_taken, 0, (int)WB_ARRAY_SIZE(endpoints));
 	tcase_add_loop_test(
