@@ -561,6 +561,32 @@ START_TEST(what_comes_from_neighbours_leaves_half_of_the_slots_to_copies)
 }
 END_TEST
 
+/* A chunk that found no slot is not tried again before there is one: each try takes a flight, and
+ * looks through all pieces of the chunk. */
+START_TEST(a_chunk_that_waits_for_a_slot_costs_nothing_meanwhile)
+{
+	uint32_t gen[2];
+
+	open_shape(&(struct shape){.first = 1, .n = 1, .is_turned = true, .n_slot = 4});
+	ck_assert_uint_eq(d.slots.n_pool[WB_POOL_RECEIVE], 1);
+	wb_flow_open_sink(d.f, 0, from_trainer_3);
+	ck_assert_int_eq(d.notes.n_asked, 1);
+	for (int k = 0; k < 100; k++)
+		wb_flow_conn_up(d.f, 2);
+	ck_assert_int_eq(d.notes.n_asked, 1);
+	for (int k = 0; k < 2; k++) {
+		end_grant(k, WB_XP_ARRIVED);
+		ck_assert_int_eq(d.notes.n_asked, 2);
+		gen[k] = d.notes.asked[k].grant.chunk.gen;
+	}
+	ck_assert_int_eq(d.n_complete, 1);
+	/* Each try has a number.  One more than the other: that which found out that it needs a
+	 * slot. */
+	ck_assert_uint_le(gen[1], gen[0] + 1);
+	close_flow();
+}
+END_TEST
+
 /* All ask one of those who are left for what an engine that is gone had received.  Here that one is
  * a neighbour, which by the plan has it from this agent: each would wait for the other. */
 START_TEST(what_is_lost_is_not_asked_of_a_neighbour)
@@ -747,6 +773,7 @@ int main(void)
 	tcase_add_test(c, asks_for_what_is_not_there_yet_wait);
 	tcase_add_loop_test(c, what_engines_send_takes_no_slot_of_what_trainers_send, 0, 3);
 	tcase_add_test(c, what_comes_from_neighbours_leaves_half_of_the_slots_to_copies);
+	tcase_add_test(c, a_chunk_that_waits_for_a_slot_costs_nothing_meanwhile);
 	tcase_add_test(c, what_is_lost_is_not_asked_of_a_neighbour);
 	tcase_add_loop_test(c, a_neighbour_waits_without_a_slot_once_somebody_is_lost, 0, 2);
 	tcase_add_loop_test(c, a_busy_source_is_asked_again_later, 0, 2);
