@@ -485,11 +485,12 @@ class SenderAdapter(_Adapter):
     manifest         what the checkpoint holds: list of (name, shape, dtype), safetensors file or
                      index (see weightbridge.extract)
     object, model    which transfer object and model; not needed when the agent has only one
-    rank             hint for people and for choosing a leader
+    rank             hint for people and for choosing a leader; ranks of equal shapes that share a
+                     cache_dir keep their maps apart by it (with group= that is known)
     socket           the agent's; else $WEIGHTBRIDGE_SOCKET, else /run/weightbridge/agent.sock
     sender_staging   'None' or 'HostMemory'; must agree with the object's spec
     reload, framework, cache_dir, cache_key, expand_bytes, threads, n_hash, leave_out, tensors_on
-                     passed to weightbridge.extract; maps are kept by rank
+                     passed to weightbridge.extract
     group            of the ranks whose load_weights call each other (see weightbridge.extract): all
                      of them call connect()
     source_map       the result of weightbridge.extract, when it is there already: for parameters of
