@@ -480,7 +480,8 @@ START_TEST(reads_go_one_at_a_time_where_the_transport_was_opened_so)
 	ck_assert_uint_ge(s.requests, 2 * 16);
 	ck_assert_uint_eq(s.doorbells, s.requests);
 	ck_assert_uint_eq(s.completions, s.requests);
-	ck_assert_uint_le(b.looks - a.looks, b.arms - a.arms);
+	/* One that was armed for before the first count may be heard of after it. */
+	ck_assert_uint_le(b.looks - a.looks, b.arms - a.arms + 1);
 	fx_job_free(j);
 	fx_close(&f);
 }
