@@ -201,6 +201,8 @@ START_TEST(a_result_says_what_engines_have)
 	wb_serve_metrics(s, &b);
 	snprintf(text, sizeof(text), "wb_transfers_total{result=\"%s\"} 1\n", ends[_i].result);
 	ck_assert_ptr_nonnull(strstr(wb_buf_cstr(&b), text));
+	ck_assert(!strstr(wb_buf_cstr(&b), "wb_transfer_seconds_count 1\n") ==
+		  !!strcmp(ends[_i].result, "Succeeded"));
 	wb_buf_finish(&b);
 	end_both();
 }
