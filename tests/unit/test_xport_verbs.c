@@ -211,9 +211,14 @@ START_TEST(one_queue_pair_stays_when_a_port_comes_back_that_reaches_nobody)
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
+	char text[300];
 
 	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .is_apart = true});
 	v->port(0, 1, false);
+	/* Both have heard of it, or all four begin there and end with the news. */
+	while (!wb_xport_reduced(f.src.x, text, sizeof(text)) ||
+		!wb_xport_reduced(f.dst.x, text, sizeof(text)))
+		fx_pump_some(&f);
 	fx_join(&f);
 	j = fx_job_make(&f, 16 * MIB, 3, 1);
 	fx_job_run(&f, j, true);
