@@ -101,17 +101,26 @@ void wb__flow_ask_park(struct wb_flow *f, uint32_t i)
 	wb_keyed_add(&f->parked, i, chunk_key(a->worker, chunk_id(f, a->cls, a->chunk)));
 }
 
+/* A rollout worker is asked, which answers when it has the chunk. */
+static bool is_exchange(const struct wb_flow *f, uint32_t worker)
+{
+	return f->plan->worker[f->local->member[worker].plan_worker].role == WB_ROLE_ROLLOUT;
+}
+
 void wb__flow_ask_free(struct wb_flow *f, uint32_t i)
 {
 	struct ask *a = &f->ask[i];
+	struct edge *e = &f->edge[a->domain];
 
-	assert(a->state != ASK_FREE && f->edge[a->domain].n_ask && f->n_ask_used);
+	assert(a->state != ASK_FREE && e->n_ask && f->n_ask_used);
 	if (a->state == ASK_PARKED)
 		wb_keyed_remove(&f->parked, i);
 	else
 		wb__flow_ask_unqueue(f, i);
 	wb_keyed_remove(&f->by_conn, i);
-	f->edge[a->domain].n_ask--;
+	e->n_ask--;
+	assert(!is_exchange(f, a->worker) || e->n_ask_exchange);
+	e->n_ask_exchange -= is_exchange(f, a->worker);
 	f->n_ask_used--;
 	a->state = ASK_FREE;
 	a->next = f->ask_free;
@@ -183,6 +192,10 @@ static int take_ask(struct wb_flow *f, const struct wb_xport_event *ev, uint32_t
 		return -EDEADLK;
 	if (i == FLOW_NONE || e->n_ask == f->ask_share)
 		return -EBUSY; /* it asks again when there is room */
+	/* What waits for a rollout worker here leaves half to asks of a trainer's chunks, which
+	 * that worker's own may wait for. */
+	if (is_exchange(f, worker) && e->n_ask_exchange >= WB_MAX(1, f->ask_share / 2))
+		return -EBUSY;
 	assert(f->ask[i].state == ASK_FREE && f->n_ask_used < f->n_ask);
 	f->ask_free = f->ask[i].next;
 	f->ask[i] = (struct ask){.conn = ev->conn,
@@ -193,6 +206,7 @@ static int take_ask(struct wb_flow *f, const struct wb_xport_event *ev, uint32_t
 		.gen = c->gen,
 		.domain = f->plan->worker[c->dst].domain};
 	e->n_ask++;
+	e->n_ask_exchange += is_exchange(f, worker);
 	f->n_ask_used++;
 	wb_keyed_add(&f->by_conn, i, ev->conn);
 	wb__flow_ask_queue(f, i, SERVE_FLIGHT);

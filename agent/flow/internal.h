@@ -138,6 +138,7 @@ struct edge {
 	uint32_t held_pair; /* the first of those that wait until it can be asked */
 	struct want_list serve[SERVE_KINDS]; /* of asks that can be answered */
 	uint32_t n_ask; /* grants of that agent which are not answered */
+	uint32_t n_ask_exchange; /* those of them that ask a rollout worker */
 	uint32_t held[SERVE_KINDS]; /* flights and send slots for those that are */
 	bool is_near; /* another agent of this node */
 };
@@ -279,7 +280,8 @@ struct wb_flow {
  *  - a flight is in its pool's free list or in use, and ends with the transport only at STEP_WIRE;
  *  - asking.outstanding and pair.outstanding count grants that have not ended, n_flying flights
  *    of fetches; the queue of a pair holds n_all - n_asked;
- *  - edge.n_ask and n_ask_used count asks that are not answered, edge.held what the answers hold;
+ *  - edge.n_ask and n_ask_used count asks that are not answered, n_ask_exchange those of rollouts,
+ *    edge.held what the answers hold;
  *  - an ask that is QUEUED is in one queue, one that is PARKED in the table by its chunk.
  */
 

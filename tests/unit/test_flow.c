@@ -370,9 +370,38 @@ START_TEST(asks_for_what_is_not_there_yet_wait)
 }
 END_TEST
 
+static const uint8_t from_trainer_3[WORKERS] = {0, 0, 0, 1, 0};
+
+/* An agent that has trainers and rollouts is asked for both: what waits here for rollouts' chunks
+ * takes no room from asks of trainers' chunks, which are answered without regard to anything. */
+START_TEST(asks_that_wait_for_an_engine_leave_room_for_those_of_a_trainer)
+{
+	uint64_t k = 0;
+	int before;
+
+	open_flow(0, 2);
+	wb_flow_open_source(d.f, 0);
+	wb_flow_open_sink(d.f, 1, from_trainer_3);
+	for (; !d.notes.n_answer; k++) /* as many as one agent may have here */
+		ask(5, k, 1, 4, (uint32_t)k % 2);
+	ck_assert_int_eq(d.notes.answer[0].code, -EBUSY);
+	before = d.notes.n_answer;
+	for (uint32_t c = 0; c < 2; c++)
+		ask(5, k++, 0, 4, c);
+	ck_assert_int_eq(d.notes.n_answer, before + 2);
+	for (int i = before; i < d.notes.n_answer; i++)
+		ck_assert_int_eq(d.notes.answer[i].code, 0);
+	wb_flow_drop_sink(d.f, 1);
+	for (int i = 0; i < d.notes.n_asked; i++)
+		end_grant(i, WB_XP_CANCELLED);
+	wb_flow_conn_down(d.f, 5);
+	end_writes();
+	close_flow();
+}
+END_TEST
+
 /* ---- sinks ---------------------------------------------------------------------------------- */
 
-static const uint8_t from_trainer_3[WORKERS] = {0, 0, 0, 1, 0};
 static const uint8_t from_rollout_1[WORKERS] = {0, 1, 0, 0, 0};
 
 /* Everybody else is gone, so that nobody goes on with a feed. */
@@ -771,6 +800,7 @@ int main(void)
 	tcase_add_loop_test(c, a_sink_that_has_no_slots_to_receive_in_fails_at_once, 0, 2);
 	tcase_add_loop_test(c, readers_that_stop_reading_leave_slots_for_others, 0, 4);
 	tcase_add_test(c, asks_for_what_is_not_there_yet_wait);
+	tcase_add_test(c, asks_that_wait_for_an_engine_leave_room_for_those_of_a_trainer);
 	tcase_add_loop_test(c, what_engines_send_takes_no_slot_of_what_trainers_send, 0, 3);
 	tcase_add_test(c, what_comes_from_neighbours_leaves_half_of_the_slots_to_copies);
 	tcase_add_test(c, a_chunk_that_waits_for_a_slot_costs_nothing_meanwhile);
