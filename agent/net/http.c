@@ -30,6 +30,7 @@ struct conn {
 	uint64_t due_ns; /* it is cut then */
 	int fd; /* libmicrohttpd's */
 	bool is_asked; /* the request is here */
+	bool is_cut; /* it gets no answer any more */
 };
 
 struct wb_http {
@@ -286,6 +287,8 @@ static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, con
 	}
 	if (!rq.c)
 		return MHD_NO;
+	if (rq.c->is_cut)
+		return MHD_NO;
 	if (!rq.c->is_asked)
 		asked(rq.c);
 	if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD))
@@ -307,11 +310,23 @@ static void free_conn(struct conn *c)
 	wb_free(c);
 }
 
+/* libmicrohttpd does not look at such a one, nor can it be stopped. */
+static bool is_suspended(const struct conn *c)
+{
+	return c->held && (!c->held->is_decided || c->held->prev);
+}
+
 /* Both ends see a closed connection; libmicrohttpd when it looks. */
 static void cut(struct conn *c)
 {
+	bool waits = is_suspended(c);
+
 	wb__place_leave(&c->h->places, &c->place);
 	c->due_ns = UINT64_MAX;
+	c->is_cut = true;
+	let_go(c);
+	if (waits)
+		MHD_resume_connection(c->mhd);
 	(void)shutdown(c->fd, SHUT_RDWR);
 }
 
@@ -573,9 +588,8 @@ void wb_http_stop(struct wb_http *h)
 	wb__unix_remove(&h->file);
 	if (h->fd >= 0)
 		close(h->fd);
-	/* It cannot stop while a connection waits. */
 	for (struct conn *c = h->conn; c; c = c->next)
-		if (c->held && (!c->held->is_decided || c->held->prev))
+		if (is_suspended(c))
 			MHD_resume_connection(c->mhd);
 	if (h->daemon)
 		MHD_stop_daemon(h->daemon);

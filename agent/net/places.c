@@ -30,7 +30,7 @@ static struct wb__place *oldest(
 		if (source && !wb__source_equal(&p->source, source))
 			continue;
 		if (now_ns - p->since_ns > p->patience_ns || (who >= SILENT && !p->is_firm) ||
-			(who == ANY && p->patience_ns != UINT64_MAX))
+			who == ANY)
 			return p;
 	}
 	return NULL;

@@ -8,7 +8,9 @@
  * So many in all, and of one address (but from within this pod, which nobody else can be).  When
  * all places are taken, the address that has most of them gives one to an address that has fewer,
  * its oldest; else the oldest goes that has had its time; else the oldest of an address that has
- * far more, also a firm one.  Of many that come at once those before stay: they are nearly through.
+ * far more, also a firm one, and one that waits for us: a few addresses that ask for what takes
+ * long would have all places else.  Of many that come at once those before stay: they are nearly
+ * through.
  * No sockets and no clock in here.  Threads: the loop's.  Layer: net (L1), internal.
  */
 #include "net/internal.h"
@@ -17,7 +19,7 @@ struct wb__place { /* embedded in what it is about */
 	struct wb__place *next, **prev; /* oldest first; prev NULL = in no list */
 	struct wb__source source;
 	uint64_t since_ns;
-	uint64_t patience_ns; /* it has had its time so long after since_ns; UINT64_MAX = stays */
+	uint64_t patience_ns; /* it has had its time so long after since_ns; UINT64_MAX = never */
 	bool is_firm; /* before that it does not make room for an address with somewhat fewer */
 };
 

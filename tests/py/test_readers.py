@@ -27,19 +27,21 @@ TOKENS = {"of-rl": (SA + "rl:default", ["weightbridge.io/rl/grpo"], []),
 
 
 class Api:
-    """Reviews and nothing else; `asked` has what came.  `takes`: seconds of each."""
+    """Reviews and nothing else; `reviews` and `accesses` have what came.  Unless `goes_on`, wrong tokens wait."""
 
-    def __init__(self, takes=0.0):
-        self.broken, self.reviews, self.accesses, self.takes = False, [], [], takes
+    def __init__(self):
+        self.broken, self.reviews, self.accesses, self.goes_on = False, [], [], threading.Event()
+        self.goes_on.set()
 
     def __call__(self, rq, conn):
-        time.sleep(self.takes)
         if self.broken or rq.method != "POST" or "review" not in rq.path:
             conn.status(404 if not self.broken else 500, "NotFound")
         elif rq.path.endswith("/tokenreviews"):
             spec = json.loads(rq.body)["spec"]
             self.reviews.append(spec)
             who = TOKENS.get(spec["token"])
+            if not who:
+                self.goes_on.wait()
             audiences = [a for a in who[1] if a in (spec["audiences"] or ["api"])] if who else []
             status = {"authenticated": False, "error": "invalid bearer token"}
             if audiences:
@@ -163,18 +165,33 @@ def metrics(d):
         assert get(port, "/healthz")[0] == 200
 
 
+def send(port, path, token, source):
+    s = socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(source, 0))
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    return s
+
+
+CROWD, AT_ONCE = 4, 8  # addresses, with all places of the page among them; questions under way
+
+
 def who_asks_with_wrong_tokens_keeps_nobody_else_waiting(d):
-    """More of them than may wait in one line, from three addresses; the API server is slow."""
-    api = Api(takes=0.1)
+    """Four addresses have all places, and wait for an API server that does not answer: whoever else comes has a place,
+    and its question goes in turn with those of the four."""
+    api = Api()
     with operator(d, api, "--metrics-auth") as port, contextlib.ExitStack() as crowd:
-        for i in range(48):
-            s = crowd.enter_context(contextlib.closing(socket.create_connection(
-                ("127.0.0.1", port), timeout=60, source_address=(f"127.0.0.{70 + i // 16}", 0))))
-            s.sendall(f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong-{i}\r\n\r\n".encode())
-        got = get(port, "/metrics", "prometheus")
+        api.goes_on.clear()
+        crowd.callback(api.goes_on.set)
+        for i in range(16 * CROWD):
+            crowd.enter_context(contextlib.closing(send(port, "/metrics", f"wrong-{i}", f"127.0.0.{70 + i // 16}")))
+        got = get(port, "/metrics", source="127.0.0.1")
         assert got[0] == 200, got
-        n = len(api.reviews)
-        assert n < 48, f"it waited for all {n} of them"
+        with contextlib.closing(send(port, "/metrics", "prometheus", STRANGER)) as mine:
+            assert get(port, "/metrics", source="127.0.0.1")[0] == 200  # so what came before was read
+            api.goes_on.set()
+            text = mine.recv(65536).decode()
+        assert text.startswith("HTTP/1.1 200"), text
+        before = [r["token"] for r in api.reviews].index("prometheus")
+        assert before <= AT_ONCE + CROWD, f"it waited for {before} others"
 
 
 for claim in (pages, metrics, who_asks_with_wrong_tokens_keeps_nobody_else_waiting, wbctl_shows_a_token_and_names_the_object):

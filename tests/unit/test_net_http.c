@@ -58,6 +58,21 @@ static void turned(void *cookie, int events)
 	together.turn++;
 }
 
+/* They wait until a test lets them go on. */
+static int serve_held(struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	const char *sentence;
+	int rc;
+
+	if (wb_http_outcome(rq, &rc, &sentence)) {
+		together.answered++;
+		wb_buf_printf(&r->body, "ok\n");
+		return 0;
+	}
+	together.held[together.n++] = wb_http_hold(rq);
+	return -EINPROGRESS;
+}
+
 /* All may go on when the last has come. */
 static int serve_together(struct wb_http_request *rq, struct wb_http_reply *r)
 {
@@ -83,6 +98,8 @@ static int serve(
 	int rc;
 
 	(void)cookie;
+	if (!strcmp(path, "/held"))
+		return serve_held(rq, r);
 	if (!strcmp(path, "/bad"))
 		return -EIO;
 	if (!strcmp(path, "/together"))
@@ -206,6 +223,56 @@ START_TEST(a_server_that_stops_lets_go_of_who_waits)
 }
 END_TEST
 
+/* A request for /held as from another pod; its socket. */
+static int ask_from_elsewhere(uint16_t port)
+{
+	static const char text[] = "GET /held HTTP/1.0\r\n\r\n";
+	struct sockaddr_in from = {
+		.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 8)};
+	struct sockaddr_in to = {.sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&from, sizeof(from)), 0);
+	ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	ck_assert_int_eq(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+	return fd;
+}
+
+/* What is asked of us may take long (whose token is it?): who asks that from one address, and has
+ * all places, keeps nobody out. */
+START_TEST(who_waits_for_us_makes_room_for_who_comes_from_elsewhere)
+{
+	struct get g = {.request = "GET /metrics HTTP/1.0\r\n\r\n"};
+	struct wb_http_opts o = http_opts;
+	struct wb_err err = {0};
+	struct wb_http *h;
+	int fd[TOGETHER];
+	char byte;
+
+	memset(&together, 0, sizeof(together));
+	o.conns_max = o.source_max = TOGETHER;
+	ck_assert_msg(!wb_http_start(fx_loop, &o, &h, &err), "%s", err.msg);
+	for (int i = 0; i < TOGETHER; i++) {
+		fd[i] = ask_from_elsewhere(wb_http_port(h));
+		fx_loop_until(&together.n, i + 1);
+	}
+	g.port = wb_http_port(h);
+	ck_assert_int_eq(wb_loop_work(fx_loop, get, got, &g), 0);
+	fx_loop_until(&g.done, 1);
+	ck_assert_msg(strstr(g.reply, "200 OK") != NULL, "%s", g.reply);
+	ck_assert_int_eq(read(fd[0], &byte, 1), 0); /* the oldest went */
+	for (int i = 0; i < TOGETHER; i++) /* also for that one, by who promised it */
+		wb_http_go_on(together.held[i], 0, NULL);
+	fx_loop_until(&together.answered, TOGETHER - 1);
+	wb_http_stop(h);
+	ck_assert_int_eq(together.answered, TOGETHER - 1);
+	for (int i = 0; i < TOGETHER; i++)
+		close(fd[i]);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("net http");
@@ -216,6 +283,7 @@ int main(void)
 	tcase_add_test(t, a_port_in_use_is_said_with_its_address);
 	tcase_add_test(t, one_answer_that_was_waited_for_goes_out_a_turn);
 	tcase_add_test(t, a_server_that_stops_lets_go_of_who_waits);
+	tcase_add_test(t, who_waits_for_us_makes_room_for_who_comes_from_elsewhere);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

@@ -36,7 +36,8 @@ static const struct {
 	{"all taken, by many that have just come", {3, 3, 2}, 3, 0, LOOSE, NOBODY},
 	{"all taken, and firm", {3, 3, 2}, 3, 0, FIRM, NOBODY},
 	{"all taken, and firm, but one has far more: its oldest", {1, 4, 3}, 4, 0, FIRM, 1},
-	{"all taken, and held by who has far more", {1, 4, 3}, 4, 200, HELD, NOBODY},
+	{"all taken, and held, but one has far more: its oldest", {1, 4, 3}, 4, 200, HELD, 1},
+	{"all taken, and held, by many", {3, 3, 2}, 3, 200, HELD, NOBODY},
 	{"all taken, and firm, but all have had their time", {4, 4, 0}, 3, 200, FIRM, 0},
 };
 
