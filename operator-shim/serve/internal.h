@@ -217,7 +217,8 @@ struct told {
 	uint64_t hash, at_ns;
 };
 
-/* How many refusals may still be logged, whoever they are of. */
+/* How many lines others may still cause in the log, whoever they are. */
+enum log_of { LOG_OF_CONNECTIONS, LOG_OF_CLAIMS, LOG_OF_KNOWN, LOG_OF_LEAVING, LOG_OF_N };
 struct log_budget {
 	uint64_t filled_ns;
 	uint32_t lines, left_out;
@@ -251,7 +252,7 @@ struct wb_serve {
 	unsigned n_series, series_used; /* objects that may have series of their own, that do */
 	struct wb_budget *budget; /* reference */
 	struct told told[16];
-	struct log_budget log_budget[2]; /* of strangers, of who is known */
+	struct log_budget log_budget[LOG_OF_N];
 	bool is_acting, is_draining;
 	uint64_t check_ns; /* when peers have to be looked at, at the latest */
 };
@@ -306,7 +307,10 @@ void wb__serve_tell(
 	const struct object *o, const struct peer *p, const char *reason, const char *sentence);
 /** wb__serve_may_log - one more line that others can cause as often as they like; false: there were
  *  enough, it is only counted. */
-bool wb__serve_may_log(struct wb_serve *s, bool is_of_known);
+bool wb__serve_may_log(struct wb_serve *s, enum log_of whose);
+/** wb__serve_log_worker - a worker of an agent of @o is refused: a line, where that is news and
+ * there were not enough. */
+void wb__serve_log_worker(struct wb_serve *s, const struct object *o, const char *sentence);
 
 /* twin.c */
 /** wb__serve_let_in - admit @p, once nobody lives who has its name. */

@@ -43,7 +43,7 @@ static void refuse_worker(
 		.code = -EINVAL, .sentence = sentence, .object = o->key, .worker = w->id + 1};
 
 	wb_metric_add(p->s->metrics, WB_SM_REFUSED, WB_LABELS("worker"), 1);
-	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", sentence));
+	wb__serve_log_worker(p->s, o, sentence);
 	(void)wb_session_send(&p->session, WBP_REJECT, &m);
 }
 

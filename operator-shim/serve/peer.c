@@ -432,9 +432,10 @@ static void on_drain(struct peer *p, const struct wb_msg_drain *m)
 {
 	struct object *o;
 
-	WB_LOG_INFO(MOD, "agent leaves", WB_S("agent", p->hello.agent),
-		WB_S("object", m->object && *m->object ? m->object : "all"),
-		WB_S("why", m->sentence));
+	if (wb__serve_may_log(p->s, LOG_OF_LEAVING))
+		WB_LOG_INFO(MOD, "agent leaves", WB_S("agent", p->hello.agent),
+			WB_S("object", m->object && *m->object ? m->object : "all"),
+			WB_S("why", m->sentence));
 	if (m->object && *m->object) {
 		o = wb__serve_object_of(p, m->object);
 		if (o)
@@ -527,8 +528,9 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	wb_metric_add(s->metrics, WB_SM_FRAMES, NULL, 1);
 	if (rc < 0) {
 		wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("frame"), 1);
-		WB_LOG_WRN(MOD, "bad message", WB_S("peer", wb_chan_peer(p->ch)),
-			WB_S("why", err.msg));
+		if (wb__serve_may_log(s, LOG_OF_CONNECTIONS))
+			WB_LOG_WRN(MOD, "bad message", WB_S("peer", wb_chan_peer(p->ch)),
+				WB_S("why", err.msg));
 		wb__serve_reject(p, rc, false, err.msg);
 		return;
 	}

@@ -40,9 +40,14 @@ static bool is_proved(const struct peer *p)
 	return !p->s->env.authenticate || p->ns[0];
 }
 
-bool wb__serve_may_log(struct wb_serve *s, bool is_of_known)
+static enum log_of whose(const struct peer *p)
 {
-	struct log_budget *b = &s->log_budget[is_of_known];
+	return is_proved(p) ? LOG_OF_KNOWN : LOG_OF_CLAIMS;
+}
+
+bool wb__serve_may_log(struct wb_serve *s, enum log_of whose)
+{
+	struct log_budget *b = &s->log_budget[whose];
 	uint64_t now = wb_now_ns(s->env.clock);
 	uint64_t got = (now - b->filled_ns) / LOG_EVERY_NS;
 
@@ -59,7 +64,7 @@ bool wb__serve_may_log(struct wb_serve *s, bool is_of_known)
 	}
 	b->lines--;
 	if (b->left_out)
-		WB_LOG_WRN(MOD, "refusals were left out of this log: see wb_refused_total",
+		WB_LOG_WRN(MOD, "lines were left out of this log: see wb_refused_total",
 			WB_U("count", b->left_out));
 	b->left_out = 0;
 	return true;
@@ -71,10 +76,16 @@ void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence
 
 	if (wb_session_is_over(&p->session))
 		return;
-	if (is_news(p->s, agent, sentence) && wb__serve_may_log(p->s, is_proved(p)))
+	if (is_news(p->s, agent, sentence) && wb__serve_may_log(p->s, whose(p)))
 		WB_LOG_WRN(MOD, "agent refused", WB_S("agent", agent),
 			WB_S("peer", wb_chan_peer(p->ch)), WB_S("reason", sentence));
 	wb_session_reject(&p->session, code, retry, sentence);
+}
+
+void wb__serve_log_worker(struct wb_serve *s, const struct object *o, const char *sentence)
+{
+	if (is_news(s, o->key, sentence) && wb__serve_may_log(s, LOG_OF_KNOWN))
+		WB_LOG_WRN(MOD, "worker refused", WB_S("object", o->key), WB_S("why", sentence));
 }
 
 void wb__serve_report_refused(

@@ -145,7 +145,8 @@ struct wb_metrics *wb_serve_own_metrics(struct wb_serve *s)
 void wb_serve_refused(struct wb_serve *s, const char *peer, const struct wb_err *why)
 {
 	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("connection"), 1);
-	WB_LOG_WRN(MOD, "connection refused", WB_S("peer", peer), WB_S("why", why->msg));
+	if (wb__serve_may_log(s, LOG_OF_CONNECTIONS))
+		WB_LOG_WRN(MOD, "connection refused", WB_S("peer", peer), WB_S("why", why->msg));
 }
 
 /* ---- actions ---- */
@@ -173,7 +174,7 @@ static void reject(struct wb_serve *s, const struct object *o, const struct wb_r
 	struct peer *p = wb__serve_peer(s, a->agent);
 
 	wb_metric_add(s->metrics, WB_SM_REFUSED, WB_LABELS("worker"), 1);
-	WB_LOG_WRN(MOD, "refused", WB_S("object", o->key), WB_S("why", a->sentence));
+	wb__serve_log_worker(s, o, a->sentence);
 	if (!p)
 		return;
 	if (a->reason)
