@@ -72,6 +72,7 @@ class Attack:
     def dial(self, to):
         self.add("tried")
         s = socket.create_connection(address(to), timeout=5, source_address=(self.o.source, 0) if self.o.source else None)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a HELLO after its handshake waits 40 ms
         self.add("opened")
         return s
 
