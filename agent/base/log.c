@@ -114,3 +114,29 @@ void wb_log_emit(
 	wb_buf_finish(&b);
 	errno = saved;
 }
+
+#define BOUND_LINES 20
+#define BOUND_EVERY_NS (3 * WB_NS_PER_S)
+
+bool wb_log_may(struct wb_log_bound *b, const char *mod, uint64_t now_ns)
+{
+	uint64_t got = (now_ns - b->filled_ns) / BOUND_EVERY_NS;
+
+	if (!b->filled_ns || b->lines + got >= BOUND_LINES) {
+		b->lines = BOUND_LINES;
+		b->filled_ns = now_ns;
+	} else {
+		b->lines += (uint32_t)got;
+		b->filled_ns += got * BOUND_EVERY_NS;
+	}
+	if (!b->lines) {
+		b->left_out++;
+		return false;
+	}
+	b->lines--;
+	if (b->left_out)
+		WB_LOG_WRN(
+			mod, "lines like the next one were left out", WB_U("count", b->left_out));
+	b->left_out = 0;
+	return true;
+}

@@ -9,6 +9,7 @@
  * The level is tested before the arguments are evaluated; errno survives.  Never tokens, keys or
  * weights.  Any thread (one write(2) a line).  Not on the chunk path.  Layer: base (L0).
  */
+#include <stdbool.h>
 #include <stdint.h>
 
 enum wb_log_level { WB_LOG_ERROR, WB_LOG_WARN, WB_LOG_INFO_, WB_LOG_DEBUG_ };
@@ -50,6 +51,16 @@ void wb_log_emit(
 #define WB_LOG_WRN(mod, ...) WB_LOG_AT(WB_LOG_WARN, mod, __VA_ARGS__)
 #define WB_LOG_INFO(mod, ...) WB_LOG_AT(WB_LOG_INFO_, mod, __VA_ARGS__)
 #define WB_LOG_DEBUG(mod, ...) WB_LOG_AT(WB_LOG_DEBUG_, mod, __VA_ARGS__)
+
+/* Of lines that others can cause as often as they like; zero to begin with. */
+struct wb_log_bound {
+	uint64_t filled_ns;
+	uint32_t lines, left_out;
+};
+/** wb_log_may - one more of these lines, at @now_ns of a clock that does not go back?  20 at once,
+ *  then one each 3 s.  False: there were enough, it is only counted; the next one that may comes
+ *  after a line of @mod that says how many were left out. */
+bool wb_log_may(struct wb_log_bound *b, const char *mod, uint64_t now_ns);
 
 /**
  * wb_log_setup - choose format and level

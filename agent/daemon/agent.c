@@ -93,15 +93,16 @@ static void on_raw(void *cookie, int fd_take, const char *peer)
 	struct wb__agent *a = cookie;
 	struct wb_err err = {0};
 
-	if (wb_xport_adopt(a->xport, fd_take, &err) < 0)
+	if (wb_xport_adopt(a->xport, fd_take, &err) < 0 && wb__agent_may_log(a))
 		WB_LOG_WRN(MOD, "bulk connection not taken", WB_S("address", peer),
 			WB_S("reason", err.msg));
 }
 
 static void on_refused(void *cookie, const char *peer, const struct wb_err *why)
 {
-	(void)cookie;
-	WB_LOG_WRN(MOD, "connection refused", WB_S("address", peer), WB_S("reason", why->msg));
+	if (wb__agent_may_log(cookie))
+		WB_LOG_WRN(
+			MOD, "connection refused", WB_S("address", peer), WB_S("reason", why->msg));
 }
 
 /* Listen on @host too, on the port that the first one got. */

@@ -9,6 +9,8 @@
  * operator), env (the core's calls out, pumping, timers).
  * Layer: daemon (L4).
  */
+#include "base/clock.h"
+#include "base/log.h"
 #include "daemon/addr.h"
 #include "daemon/limits.h"
 #include "daemon/options.h"
@@ -82,12 +84,19 @@ struct wb__agent {
 	uint64_t drain_until_ns; /* 0 = not draining */
 	bool is_stopping; /* the loop is being left */
 	int exit_code;
+	struct wb_log_bound log_bound; /* of who connects here and is refused */
 	char mismatch[WB__MISMATCH_TEXT]; /* the last checksum that differed, of any object */
 };
 
 /** wb__agent_run - start, run until a signal or a failure, stop.  Returns the exit status of the
  *  program; says why on the log. */
 int wb__agent_run(const struct wb__options *o);
+/** wb__agent_may_log - one more line about who connects to this agent's port and is refused:
+ * anybody can, as often as he likes. */
+static inline bool wb__agent_may_log(struct wb__agent *a)
+{
+	return wb_log_may(&a->log_bound, "agent", wb_now_ns(&wb_clock_real));
+}
 /** wb__agent_quit - leave the loop with @exit_code (the first call counts). */
 void wb__agent_quit(struct wb__agent *a, int exit_code);
 /** wb__agent_is_draining - it was told to end, and still serves what has begun. */

@@ -183,7 +183,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 	/* One that is busy with others ends what is being opened. */
 	int code = !cause->code && !c->session.was_up ? -ECONNRESET : cause->code;
 
-	if (!peer && cause->code)
+	if (!peer && cause->code && wb__agent_may_log(c->p->a))
 		WB_LOG_WRN(MOD, "peer refused", WB_S("address", wb_chan_peer(ch)),
 			WB_S("reason", cause->msg));
 	if (peer && !c->p->is_closing)

@@ -217,12 +217,8 @@ struct told {
 	uint64_t hash, at_ns;
 };
 
-/* How many lines others may still cause in the log, whoever they are. */
+/* Lines that others can cause in the log: each kind has a bound, whoever they are. */
 enum log_of { LOG_OF_CONNECTIONS, LOG_OF_CLAIMS, LOG_OF_KNOWN, LOG_OF_LEAVING, LOG_OF_N };
-struct log_budget {
-	uint64_t filled_ns;
-	uint32_t lines, left_out;
-};
 
 struct wb_serve {
 	struct wb_serve_env env;
@@ -252,7 +248,7 @@ struct wb_serve {
 	unsigned n_series, series_used; /* objects that may have series of their own, that do */
 	struct wb_budget *budget; /* reference */
 	struct told told[16];
-	struct log_budget log_budget[LOG_OF_N];
+	struct wb_log_bound log_bound[LOG_OF_N];
 	bool is_acting, is_draining;
 	uint64_t check_ns; /* when peers have to be looked at, at the latest */
 };

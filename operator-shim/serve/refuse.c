@@ -13,8 +13,6 @@
 #include <string.h>
 
 #define TOLD_NS (60 * WB_NS_PER_S)
-#define LOG_BURST 20
-#define LOG_EVERY_NS (3 * WB_NS_PER_S)
 
 /* Who is refused comes again every few seconds: the same is said once a minute. */
 static bool is_news(struct wb_serve *s, const char *agent, const char *sentence)
@@ -47,27 +45,7 @@ static enum log_of whose(const struct peer *p)
 
 bool wb__serve_may_log(struct wb_serve *s, enum log_of whose)
 {
-	struct log_budget *b = &s->log_budget[whose];
-	uint64_t now = wb_now_ns(s->env.clock);
-	uint64_t got = (now - b->filled_ns) / LOG_EVERY_NS;
-
-	if (!b->filled_ns || b->lines + got >= LOG_BURST) {
-		b->lines = LOG_BURST;
-		b->filled_ns = now;
-	} else {
-		b->lines += (uint32_t)got;
-		b->filled_ns += got * LOG_EVERY_NS;
-	}
-	if (!b->lines) {
-		b->left_out++;
-		return false;
-	}
-	b->lines--;
-	if (b->left_out)
-		WB_LOG_WRN(MOD, "lines were left out of this log: see wb_refused_total",
-			WB_U("count", b->left_out));
-	b->left_out = 0;
-	return true;
+	return wb_log_may(&s->log_bound[whose], MOD, wb_now_ns(s->env.clock));
 }
 
 void wb__serve_reject(struct peer *p, int code, bool retry, const char *sentence)

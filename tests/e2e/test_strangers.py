@@ -267,11 +267,32 @@ def idle_connections_keep_no_agent_out():
                     r.expect("update 1 ok")
 
 
+def strangers_are_not_all_of_a_log():
+    """However many connections without a key come to the port of an operator or an agent, a few of them are told of."""
+    with Cluster() as c:
+        op = c.operator()
+        a = c.agent("t")
+        for p, port in ((op, op.port), (a, agent_port(a))):
+            begun = time.monotonic()
+            for _ in range(200):
+                with dial(port, ATTACKER, 30) as s:
+                    s.sendall(b"\x16\x03\x01\x00\x05hello")  # begins like TLS
+                    while s.recv(4096):
+                        pass
+            c.until("the first are told", lambda p=p: (p.drain(), lines(p) >= 20)[1])
+            most = 20 + (time.monotonic() - begun) / 3 + 1
+            assert lines(p) <= most, f"{p.name}: {lines(p)} lines"
+
+
+def lines(p):
+    return sum("connection refused" in x for x in p.seen)
+
+
 def agent_port(agent):
     return json.loads(get(agent.http, "/status")[1])["port"]
 
 
 if __name__ == "__main__":
     run(what_tells_of_objects_is_not_for_strangers, agents_of_an_object_may_ask_each_other_for_their_sums,
-        idle_connections_keep_no_agent_out, slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
+        idle_connections_keep_no_agent_out, strangers_are_not_all_of_a_log, slow_headers_delay_no_probe_and_no_page, the_port_of_probes_has_nothing_else,
         a_request_that_trickles_is_ended_within_seconds, together=3)
