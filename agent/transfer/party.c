@@ -383,22 +383,51 @@ void wb__transfer_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m
 	wb__transfer_party_received(e, p->flow, 0); /* say again where we stand */
 }
 
-/* What was said under the plan before may come late: nothing begins under it any more when
- * something has under its successor, whose areas and stops it would take for its own.  A feed there
- * is of one engine: it keeps that one's workers. */
-static bool is_late(const struct epoch *e, uint32_t engine)
+/* The same engine under the plan in use, for what was said under the one before; NULL: neither. */
+static const struct party *party_since(const struct epoch *e, uint32_t engine)
 {
 	const struct epoch *cur = e == e->obj->prev ? e->obj->cur : NULL;
 	uint32_t en = wb__transfer_engine_in(cur, e, engine);
 
-	return cur && ((cur->is_active && cur->has_begun) ||
-			      (en != UINT32_MAX && cur->party[en].state != PARTY_NONE));
+	return en == UINT32_MAX || cur->party[en].state == PARTY_NONE ? NULL : &cur->party[en];
+}
+
+void wb__transfer_party_refuse(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, int code, char *sentence)
+{
+	struct wb_msg_peer no = {.kind = WBP_PEER_PROGRESS,
+		.transfer = m->transfer,
+		.engine = m->engine,
+		.version = m->version,
+		.progress = PROGRESS_FAILED,
+		.code = code,
+		.sentence = sentence};
+
+	wb__transfer_send(e, from, &no);
+}
+
+/* What was said under the plan before may come late: nothing begins under it any more when
+ * something has under its successor, whose areas and stops it would take for its own.  A transfer
+ * there ends what that lead is about; a feed is of one engine, keeps that one's workers, and ends
+ * nothing, so that the lead has to hear. */
+static bool refuse_late(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
+{
+	const struct epoch *cur = e == e->obj->prev ? e->obj->cur : NULL;
+	const struct party *p = party_since(e, m->engine);
+	char text[256];
+
+	if (p) {
+		snprintf(text, sizeof(text), "engine %.100s is still in transfer %llu",
+			e->r->engine[m->engine].name, (unsigned long long)p->transfer);
+		wb__transfer_party_refuse(e, from, m, -EBUSY, text);
+	}
+	return p || (cur && cur->is_active && cur->has_begun);
 }
 
 /* May a run begin here by this order? */
 static bool may_begin(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	return !is_late(e, m->engine) && !wb__transfer_refuse_asleep(e, from, m);
+	return !refuse_late(e, from, m) && !wb__transfer_refuse_asleep(e, from, m);
 }
 
 void wb__transfer_on_STOP(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

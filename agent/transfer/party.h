@@ -72,6 +72,10 @@ void wb__transfer_party_failed(
  * say.
  */
 void wb__transfer_party_fail(struct party *p, int code, const char *sentence);
+/** wb__transfer_party_refuse - an order @m of the lead @from begins no run here; @sentence says
+ * why. */
+void wb__transfer_party_refuse(
+	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, int code, char *sentence);
 /** wb__transfer_party_begin - a run by an order of @from, in no state yet; what the party was about
  *  before is over. */
 struct party *wb__transfer_party_begin(

@@ -32,21 +32,14 @@ bool wb__transfer_can_take_part(struct epoch *e, uint32_t local, char *text, siz
 bool wb__transfer_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	/* No party comes of it, which an end could call torn: asleep is not a mix. */
-	struct wb_msg_peer no = {.kind = WBP_PEER_PROGRESS,
-		.transfer = m->transfer,
-		.engine = m->engine,
-		.version = m->version,
-		.progress = PROGRESS_FAILED,
-		.code = -ENOTCONN};
 	char text[512];
 
 	for_party_worker (e, m->engine, i) {
 		if (!e->member[i] || !e->member[i]->asleep)
 			continue;
 		(void)wb__transfer_can_take_part(e, i, text, sizeof(text));
-		no.sentence = text;
 		e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
-		wb__transfer_send(e, from, &no);
+		wb__transfer_party_refuse(e, from, m, -ENOTCONN, text);
 		return true;
 	}
 	return false;

@@ -290,6 +290,11 @@ START_TEST(nothing_begins_under_the_plan_before_in_an_engine_that_is_fed)
 	m.kind = _i ? WBP_PEER_STAGE : WBP_PEER_STOP;
 	wb_transfer_peer_msg(w.agent[PARTY].core, &x->prev->r->id, LEAD, &m);
 	ck_assert_int_eq(x->prev->party[0].state, PARTY_NONE);
+	no = last(PARTY, "e0-0", WBP_PEER_PROGRESS); /* the lead would wait for a promise */
+	ck_assert_ptr_nonnull(no);
+	ck_assert_uint_eq(no->m.progress, PROGRESS_FAILED);
+	ck_assert_int_eq(no->m.code, -EBUSY);
+	ck_assert_str_eq(no->sentence, "engine e0 is still in transfer 2");
 	world_finish(&w);
 }
 END_TEST
