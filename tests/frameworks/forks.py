@@ -124,14 +124,15 @@ class Server:
         if pid:
             os.close(out)
             self.living[pid] = socket.socket(fileno=heard)
-            tell(self.living[pid], pid)
             return
         os.setsid()
+        with socket.socket(fileno=heard) as s:  # now it can be ended with all that it starts
+            tell(s, os.getpid())
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for s in (self.control, *self.living.values()):
             s.close()
-        for fd in (heard, self.ended, self.wake):
+        for fd in (self.ended, self.wake):
             os.close(fd)
         os.dup2(out, 1)
         os.dup2(out, 2)
@@ -152,5 +153,6 @@ if __name__ == "__main__":
     import worker
 
     getattr(frameworks, sys.argv[1]).imports()
+    assert len(os.listdir("/proc/self/task")) == 1, "to import it starts a thread, which a fork leaves behind"
     Server(int(sys.argv[2])).serve()
     os._exit(0)  # to take all modules down again takes long, and whoever made this waits
