@@ -40,6 +40,8 @@ trap 'rm -f "$tally"' EXIT
 limit() {
 	awk -v s="${T_LIMIT:-300}" -v n="$(nproc)" '{ more = $1 / (4 * n); printf "%d\n", s * (more > 1 ? more : 1) }' /proc/loadavg
 }
+# The end of a log, moved in: what looks like a result there is none of ours.
+last() { tail -"$1" "$2" | sed 's/^/    /'; }
 one() { # NAME COMMAND...   The result is printed in one piece: several may end at once.
 	local name=$1 rc t0 t1 file=$t most
 	shift
@@ -58,9 +60,9 @@ one() { # NAME COMMAND...   The result is printed in one piece: several may end 
 	0) echo "pass $file"; printf >&3 'ok   %-28s %6d ms\n' "$name" $(((t1 - t0) / 1000000)) ;;
 	77) echo "skip $file"; echo >&3 "SKIP $name: $(tail -1 "$out/log/$name.log")" ;;
 	124) echo "fail $file"; printf >&3 '%s\n' "FAIL $name: still running after $most s
-$(tail -40 "$out/log/$name.log")" ;;
+$(last 40 "$out/log/$name.log")" ;;
 	*) echo "fail $file"; printf >&3 '%s\n' "FAIL $name (exit $rc)
-$(tail -60 "$out/log/$name.log")" ;;
+$(last 60 "$out/log/$name.log")" ;;
 	esac >>"$tally"
 }
 case $out in */asan | */tsan) more=1 ;; *) more=3 ;; esac # those wait less

@@ -3,8 +3,8 @@
 
     counts.py [--newest N] [--json] [TIER...]
 
-Prints a row for each tier and load: how many runs, of how many tests, how long they took, and which tests failed in
-how many of them. A test that passed when it was run again alone counts as one that failed. "ci" stands for runs of
+Prints a row for each tier and load: how many runs, how many tests passed in the best of them, how long they took, and
+which tests failed in how many of them. A test that passed when it was run again alone counts as one that failed. "ci" stands for runs of
 run.py, a number for runs of flakes.py beside so many busy processes. Of each row the newest N=10 runs count.
 """
 import argparse
@@ -41,7 +41,7 @@ class Ledger:
                            "passed": passed, "failed": sorted(set(failed)), "skipped": skipped})
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            os.write(fd, (line + "\n").encode())  # in one piece: two runs may end at once
+            os.write(fd, f"\n{line}\n".encode())  # in one piece: two runs may end at once; and not behind a line cut short
         finally:
             os.close(fd)
 
@@ -69,7 +69,7 @@ def table(runs, newest):
     for (tier, beside), of in rows.items():
         of = of[-newest:]
         failed = collections.Counter(name for r in of for name in r["failed"])
-        yield {"tier": tier, "beside": "ci" if beside is None else beside, "runs": len(of), "tests": of[-1]["passed"],
+        yield {"tier": tier, "beside": "ci" if beside is None else beside, "runs": len(of), "tests": max(r["passed"] for r in of),
                "seconds": [min(r["seconds"] for r in of), max(r["seconds"] for r in of)],
                "clean_runs": sum(not r["failed"] for r in of), "failed": dict(sorted(failed.items())),
                "commits": [of[0]["commit"], of[-1]["commit"]]}

@@ -9,6 +9,7 @@ tier are written down for counts.py, which adds up those of several days.
 """
 import argparse
 import collections
+import contextlib
 import json
 import os
 import re
@@ -35,13 +36,14 @@ class Load:
         for i in range(self.n):
             self.procs.append(subprocess.Popen([*self.command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                                env={**os.environ, "BUSY": str(i)}, start_new_session=True))
+        return self
 
     def __exit__(self, *_):
         for p in self.procs:
-            try:
-                os.killpg(p.pid, signal.SIGKILL)
-            except ProcessLookupError:
+            if p.poll() is not None:
                 print("flakes.py: a busy process ended by itself: the load was less", file=sys.stderr)
+            with contextlib.suppress(ProcessLookupError):  # what it started may run on
+                os.killpg(p.pid, signal.SIGKILL)
             p.wait()
 
 

@@ -34,7 +34,7 @@ from tiers import ALWAYS, FIRST, TIERS
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FLAKY = re.compile(r"FLAKY (\S+):")
 FAILED = re.compile(r"FAIL (?:fuzz )?([\w-]+)")
-COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
+COUNTS = re.compile(r"(?:lint: )?(\d+) passed, (\d+) failed, (\d+) skipped")
 KEPT = 16  # stamps a tier
 OVERTIME = 8  # minutes beyond the budget after which a tier that began is ended
 TOOLS = ["gcc --version", "clang --version", "clang-tidy --version", "cppcheck --version", "python3 --version", "uname -mr",
@@ -250,7 +250,7 @@ class Run:
                 m = FAILED.match(text)
                 if m:
                     self.failed.append(m[1])
-                m = COUNTS.search(text)
+                m = COUNTS.match(text)
                 if m:
                     counts = [a + int(b) for a, b in zip(counts, m.groups())]
             if ended:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests/ci/run.py promises: stamps, the order of tiers, the budget, the counts."""
+import contextlib
 import io
 import json
 import os
@@ -11,6 +12,7 @@ import time
 TOP = os.environ.get("WB_TOP") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tests", "ci"))
 import counts  # noqa: E402
+import flakes  # noqa: E402
 import run  # noqa: E402
 from tiers import ALWAYS, FIRST, LATER, TIERS, Tier  # noqa: E402
 
@@ -218,6 +220,35 @@ def what_fails_once_is_run_again_alone_and_named():
         assert f.read() == "of first\n"
 
 
+def what_a_failed_test_says_is_no_result_of_another():
+    """Tests of several cases name those like tests, and a test of runners prints what they print."""
+    dir = os.environ["CI_TEST_DIR"]
+    path = os.path.join(dir, "test_cases")
+    with open(path, "w") as f:
+        f.write("#!/bin/sh\necho ok one_case\necho FAIL other_case\necho FLAKY third: x\necho 7 passed, 7 failed, 7 skipped\nexit 1\n")
+    os.chmod(path, 0o755)
+    command = f"env TESTS={path} {TOP}/tests/run.sh {dir}"
+    rc, out, _ = go([Tier("cases", command, 1, ["README.md"], LATER, {})], everything=True)
+    assert rc == 1 and "    FAIL other_case\n" in out and out.endswith("\n0 passed, 1 failed, 0 skipped\n"), out
+    assert "run again alone" not in out, out
+    row = next(counts.table(counts.Ledger(os.path.join(dir, "stamps")).runs(), 1))
+    assert (row["tests"], row["failed"]) == (0, {"test_cases": 1}), row
+    assert list(flakes.once(command.split())[0]) == ["test_cases"]
+
+
+def a_busy_process_that_ends_by_itself_is_told_of():
+    script = os.path.join(os.environ["CI_TEST_DIR"], "busy")
+    for text, told in (("exit 0", 2), ("exec sleep 300", 0)):
+        with open(script, "w") as f:
+            f.write(text + "\n")
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), flakes.Load(2, script) as load:
+            for p in load.procs * (told > 0):
+                os.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)
+        assert said.getvalue().count("ended by itself") == told, said.getvalue()
+        assert all(p.returncode is not None for p in load.procs)
+
+
 def all_the_tests_that_are_named_run_and_no_others():
     dir = os.environ["CI_TEST_DIR"]
     for name in ("one", "one_more", "other"):
@@ -248,13 +279,14 @@ def each_run_is_written_down_and_the_newest_are_added_up():
     for name, script in (("a", good), ("a", flaky), ("a", flaky), ("a", broken), ("b", good)):
         go([tier(name, script)], everything=True)
     with open(os.path.join(stamps, "runs.jsonl"), "a") as f:
-        f.write('{"tier": "a"}\nnull\n{"tier": "a", "besi\n')
+        f.write('{"tier": "a"}\nnull\n{"tier": "a", "besi')
     ledger = counts.Ledger(stamps)
     ledger.add("a", 8, 0, 61.2, 9, ["test_y", "test_y"], 0)
     rows = {(r["tier"], r["beside"]): r for r in counts.table(ledger.runs(), 10)}
     assert list(rows) == [("a", "ci"), ("b", "ci"), ("a", 8)], rows
     a = rows["a", "ci"]
     assert (a["runs"], a["clean_runs"], a["failed"]) == (4, 1, {"test_x": 2, "(the command)": 1}), a
+    assert a["tests"] == 9, a  # of runs that were not broken
     assert rows["a", 8]["failed"] == {"test_y": 1} and rows["a", 8]["seconds"] == [61, 61], rows
     a = next(counts.table(ledger.runs(), 2))
     assert (a["runs"], a["failed"]) == (2, {"test_x": 1, "(the command)": 1}), a
