@@ -52,11 +52,15 @@ def python(name):
 def make_model(kind, folder):
     """A tiny random model of that kind (make_model.py) in `folder`; it is made once by a test and copied from then on."""
     if kind not in MADE:
-        MADE[kind] = os.path.join(tempfile.mkdtemp(prefix="wb-model-"), kind)
-        atexit.register(shutil.rmtree, os.path.dirname(MADE[kind]))
-        maker = Forked("maker", "torch", {"role": "maker", "kind": "Transformers", "model": kind, "folder": MADE[kind]})
-        if maker.wait(WAIT):
-            raise AssertionError(f"{kind} was not made: {maker.drain()}")
+        made = os.path.join(tempfile.mkdtemp(prefix="wb-model-"), kind)
+        atexit.register(shutil.rmtree, os.path.dirname(made))
+        maker = Forked("maker", "torch", {"role": "maker", "kind": "Transformers", "model": kind, "folder": made})
+        try:
+            if maker.wait(WAIT):
+                raise AssertionError(f"{kind} was not made: {maker.drain()}")
+        finally:
+            maker.kill()
+        MADE[kind] = made  # whole: tests after one that failed here make it themselves
     shutil.copytree(MADE[kind], folder)
 
 

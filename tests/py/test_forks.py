@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers by fork (tests/frameworks/forks.py), with a framework that is nothing: what a test may rely on from the moment when
-it has a worker, and that nobody is left behind."""
+it has a worker, that nobody is left behind, and that a model which was not made is not taken for one."""
 import os
 import shutil
 import sys
@@ -20,7 +20,9 @@ for file, text in (("frameworks.py", FRAMEWORKS), ("worker.py", WORKER)):
     with open(os.path.join(HERE, file), "w") as f:
         f.write(text)
 sys.path.insert(0, HERE)
+sys.path.append(os.path.join(TOP, "tests", "frameworks"))
 import forks  # noqa: E402
+import fx  # noqa: E402
 
 
 def forker():
@@ -54,9 +56,40 @@ def nobody_is_left_when_the_process_that_forks_ends():
         w.stdout.read()
 
 
+def a_model_that_one_test_could_not_make_is_made_by_the_next():
+    makers = []
+
+    class Maker:
+        def __init__(self, _name, _env, said):
+            makers.append(said["folder"])
+            os.mkdir(said["folder"])  # and no more of it, the first time
+
+        def wait(self, _timeout):
+            return len(makers) == 1
+
+        def drain(self):
+            return ["it has failed"]
+
+        def kill(self):
+            pass
+
+    fx.Forked, was = Maker, fx.Forked
+    try:
+        try:
+            fx.make_model("llama", os.path.join(HERE, "one"))
+        except AssertionError as e:
+            assert "it has failed" in str(e), e
+        for name in ("two", "three"):
+            fx.make_model("llama", os.path.join(HERE, name))
+            assert os.path.isdir(os.path.join(HERE, name))
+        assert len(makers) == 2, makers
+    finally:
+        fx.Forked = was
+
+
 if __name__ == "__main__":
     try:
         run_all((a_worker_is_heard_and_its_exit_is_known, a_worker_that_a_test_has_can_be_ended_with_all_that_it_starts,
-                 nobody_is_left_when_the_process_that_forks_ends))
+                 nobody_is_left_when_the_process_that_forks_ends, a_model_that_one_test_could_not_make_is_made_by_the_next))
     finally:
         shutil.rmtree(HERE)
