@@ -34,7 +34,7 @@
 #define WB__BENCH_RAILS_MAX WB_XPORT_RAILS_MAX
 #define WB__BENCH_ADDR_MAX 256
 #define WB__BENCH_SUM_SEED 1
-#define WB__BENCH_READS 512u /* of a chunk, one after the other: as many as ib_read_lat makes */
+#define WB__BENCH_READS 512u /* of a chunk, one after the other: the one answer weighs little */
 #define WB__BENCH_READ_BYTES 64u /* of each */
 
 enum wb__bench_ask {
