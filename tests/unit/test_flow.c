@@ -692,6 +692,7 @@ START_TEST(a_busy_source_is_asked_again_later)
 
 		ck_assert_int_gt(n, 0);
 		d.notes.n_asked = 0;
+		d.clock.now += WB_NS_PER_MS; /* the way there and back */
 		for (int k = 0; k < n; k++)
 			refuse_grant(k, -EBUSY);
 		n_asked++;
