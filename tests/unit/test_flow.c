@@ -372,22 +372,50 @@ END_TEST
 
 static const uint8_t from_trainer_3[WORKERS] = {0, 0, 0, 1, 0};
 
+/* Worker 4's agent asks for chunks of @src, which wait, until it is told that there is no room; how
+ * many that are. */
+static uint64_t ask_until_busy(uint32_t src, uint64_t *grant)
+{
+	int before = d.notes.n_answer;
+	uint64_t n = 0;
+
+	for (;; n++) {
+		ask(5, (*grant)++, src, 4, (uint32_t)n % 2);
+		if (d.notes.n_answer > before)
+			break;
+	}
+	ck_assert_int_eq(d.notes.answer[before].code, -EBUSY);
+	return n;
+}
+
 /* An agent that has trainers and rollouts is asked for both: what waits here for rollouts' chunks
- * takes no room from asks of trainers' chunks, which are answered without regard to anything. */
+ * leaves as much room for asks of trainers' chunks, which are answered without regard to anything.
+ * What they took is there again when they have gone. */
 START_TEST(asks_that_wait_for_an_engine_leave_room_for_those_of_a_trainer)
 {
-	uint64_t k = 0;
+	uint64_t grant = 0, engine = 0, trainer = 0;
 	int before;
 
 	open_flow(0, 2);
-	wb_flow_open_source(d.f, 0);
 	wb_flow_open_sink(d.f, 1, from_trainer_3);
-	for (; !d.notes.n_answer; k++) /* as many as one agent may have here */
-		ask(5, k, 1, 4, (uint32_t)k % 2);
-	ck_assert_int_eq(d.notes.answer[0].code, -EBUSY);
+	for (int round = 0; round < 2; round++) {
+		uint64_t was[2] = {engine, trainer};
+
+		engine = ask_until_busy(1, &grant);
+		trainer = ask_until_busy(0, &grant);
+		ck_assert_uint_gt(engine, 0);
+		ck_assert_uint_ge(trainer, engine);
+		if (round) {
+			ck_assert_uint_eq(engine, was[0]);
+			ck_assert_uint_eq(trainer, was[1]);
+		}
+		wb_flow_conn_down(d.f, 5);
+	}
+	wb_flow_open_source(d.f, 0);
+	ask_until_busy(1, &grant);
 	before = d.notes.n_answer;
 	for (uint32_t c = 0; c < 2; c++)
-		ask(5, k++, 0, 4, c);
+		ask(5, grant++, 0, 4, c);
 	ck_assert_int_eq(d.notes.n_answer, before + 2);
 	for (int i = before; i < d.notes.n_answer; i++)
 		ck_assert_int_eq(d.notes.answer[i].code, 0);

@@ -264,6 +264,28 @@ START_TEST(nobody_waits_for_an_exchange_of_another_once_somebody_is_lost)
 }
 END_TEST
 
+/* Who asks a second time has asked another source before, and may know of a loss that this agent
+ * has not heard of yet. */
+START_TEST(nor_does_who_asks_a_second_time)
+{
+	struct wb_xport_event ev;
+	struct wb_xport_chunk exchanged;
+
+	fx_flow_open(2, false, FX_SUMS);
+	wb_flow_open_sink(fx.f, 0, NULL);
+	exchanged = fx.notes.asked[fx_first_out(false)].grant.chunk;
+	for (uint32_t gen = 1; gen <= 2; gen++) {
+		ev = question(2, exchanged.src == 3 ? 4 : 3, exchanged.chunk);
+		ev.chunk.gen = gen;
+		wb_flow_on_grant(fx.f, &ev);
+		ck_assert_int_eq(fx.notes.n_answer, gen == 2);
+	}
+	ck_assert_int_eq(fx.notes.answer[0].code, -EBUSY);
+	ck_assert_uint_eq(fx.notes.answer[0].grant, ev.grant);
+	fx_flow_close();
+}
+END_TEST
+
 /* The trainer that was asked is lost to us, and the engine of the plan is asked once more. */
 START_TEST(who_waits_is_told_when_a_chunk_becomes_an_exchange)
 {
@@ -358,6 +380,7 @@ int main(void)
 	tcase_add_test(tc, two_engines_do_not_wait_for_each_other);
 	tcase_add_test(tc, engines_that_ask_around_do_not_wait_for_each_other);
 	tcase_add_test(tc, nobody_waits_for_an_exchange_of_another_once_somebody_is_lost);
+	tcase_add_test(tc, nor_does_who_asks_a_second_time);
 	tcase_add_test(tc, who_waits_is_told_when_a_chunk_becomes_an_exchange);
 	tcase_add_loop_test(tc, a_snapshot_is_there_when_the_lane_says_so, 0, 2);
 	tcase_add_test(tc, one_reader_does_not_hold_all_send_slots);
