@@ -135,7 +135,7 @@ FV_API void fakeverbs_reset(void)
 	memset(fv.n.traffic_class, 0, sizeof(fv.n.traffic_class));
 	memset(fv.n.service_level, 0, sizeof(fv.n.service_level));
 	fv.n.traffic_class[0] = fv.n.service_level[0] = UINT8_MAX;
-	fv.n.in_flight_max = 0;
+	fv.n.in_flight_max = fv.n.all_in_flight_max = 0;
 	for (int d = 0; d < fv.n_dev; d++)
 		fv.dev[d].is_removed = false;
 	fv_unlock();

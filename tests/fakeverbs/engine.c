@@ -265,16 +265,27 @@ static bool matches(const struct fakeverbs_rule *r, const struct fv_qp *q, const
 	       (r->opcode == FAKEVERBS_ANY || r->opcode == (int)e->opcode);
 }
 
+static void count_reads(void)
+{
+	uint64_t all = 0;
+
+	for (const struct fv_qp *q = fv.qp; q; q = q->next) {
+		uint64_t reads = 0;
+
+		for (uint32_t i = 0; i < q->sq_n; i++)
+			reads += q->sq[(q->sq_at + i) % (q->init.cap.max_send_wr + 1)].opcode ==
+				 IBV_WR_RDMA_READ;
+		fv.n.in_flight_max = reads > fv.n.in_flight_max ? reads : fv.n.in_flight_max;
+		all += reads;
+	}
+	fv.n.all_in_flight_max = all > fv.n.all_in_flight_max ? all : fv.n.all_in_flight_max;
+}
+
 static void begin(struct fv_qp *q, struct fv_wqe *e, uint64_t now)
 {
-	uint64_t reads = 0;
-
 	e->is_begun = true;
 	e->began_ns = e->due_ns = now;
-	for (uint32_t i = 0; i < q->sq_n; i++)
-		reads += q->sq[(q->sq_at + i) % (q->init.cap.max_send_wr + 1)].opcode ==
-			 IBV_WR_RDMA_READ;
-	fv.n.in_flight_max = reads > fv.n.in_flight_max ? reads : fv.n.in_flight_max;
+	count_reads();
 	for (int i = 0; i < fv.n_rule; i++) {
 		const struct fakeverbs_rule *r = &fv.rule[i];
 

@@ -42,7 +42,8 @@ struct fakeverbs_counts {
 	int64_t contexts, pds, mrs, channels, cqs, qps;
 	uint64_t posted, doorbells, completions, arms, bytes, registered_bytes;
 	uint64_t looks; /* for an event of a completion queue or of a device, also in vain */
-	uint64_t in_flight_max; /* READs of one queue pair at once */
+	/* READs of one queue pair, and of all, at once, since fakeverbs_reset(). */
+	uint64_t in_flight_max, all_in_flight_max;
 	/* The least and the most that queue pairs were given since fakeverbs_reset(). */
 	uint8_t traffic_class[2], service_level[2];
 };

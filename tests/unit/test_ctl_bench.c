@@ -66,6 +66,7 @@ START_TEST(one_read_alone_is_measured_once_and_by_verbs)
 		uint32_t n;
 	} of[] = {
 		{{.to = "verbs:10.0.0.5:1", .rails = "2,1"}, 1},
+		{{.to = "verbs:10.0.0.5:1", .rails = "2,1", .sizes = "64", .depths = "1"}, 1},
 		{{.to = "10.0.0.5:1", .transport = "verbs", .rails = "2,1"}, 1},
 		{{.to = "10.0.0.5:1", .rails = "2,1"}, 0},
 		{{.to = "unix:@name", .rails = "2,1"}, 0},

@@ -326,6 +326,9 @@ static const struct {
 	{"Unknown\n", "0\n", NULL, NULL, 0, 50000000000}, /* a virtual machine */
 	{"x\n", "-4\n", "nan\n", "1e300\n", 0, 50000000000},
 	{NULL, NULL, NULL, NULL, 0, 50000000000}, /* another bus */
+	/* A device of another bus, in one that says its link: virtio, USB.  That link is none of
+	 * its own. */
+	{NULL, NULL, "2.5 GT/s PCIe\n", "1\n", 0, 50000000000},
 };
 
 START_TEST(an_interface_is_no_faster_than_its_way_to_the_processor)

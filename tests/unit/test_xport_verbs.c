@@ -481,7 +481,7 @@ START_TEST(reads_go_one_at_a_time_where_the_transport_was_opened_so)
 	fx_job_run(&f, j, false);
 	v->count(&b);
 	s = stats(f.dst.x);
-	ck_assert_uint_eq(b.in_flight_max, 1);
+	ck_assert_uint_eq(b.all_in_flight_max, 1);
 	ck_assert_uint_ge(s.requests, 2 * 16);
 	ck_assert_uint_eq(s.doorbells, s.requests);
 	ck_assert_uint_eq(s.completions, s.requests);
