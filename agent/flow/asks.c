@@ -192,8 +192,8 @@ static int take_ask(struct wb_flow *f, const struct wb_xport_event *ev, uint32_t
 		return -EDEADLK;
 	if (i == FLOW_NONE || e->n_ask == f->ask_share)
 		return -EBUSY; /* it asks again when there is room */
-	/* What waits for a rollout worker here leaves half to asks of a trainer's chunks, which
-	 * that worker's own may wait for. */
+	/* An ask for a rollout worker's chunk may wait here, and for a trainer's chunk in the end,
+	 * perhaps one that this very agent asks for: half of its room is kept for those. */
 	if (is_exchange(f, worker) && e->n_ask_exchange >= WB_MAX(1, f->ask_share / 2))
 		return -EBUSY;
 	assert(f->ask[i].state == ASK_FREE && f->n_ask_used < f->n_ask);

@@ -386,7 +386,7 @@ static void to_lane(struct wb_flight *fl)
  * between: its connection was gone, or others had what was wanted. */
 static bool is_new_spell(const struct wb_flow *f, const struct asking *a, uint64_t now)
 {
-	return now > a->busy_until_ns && now - a->busy_until_ns >= f->o.stall_ns;
+	return f->o.stall_ns && now > a->busy_until_ns && now - a->busy_until_ns >= f->o.stall_ns;
 }
 
 /* The source has no room for more grants: no try of its own, but it is asked later, and longer and
@@ -398,8 +398,10 @@ static bool wait_while_busy(struct wb_flight *fl)
 	uint64_t now = wb_now_ns(f->o.env->clock);
 	uint32_t i = fl->want;
 
-	if (!a->busy_ns || is_new_spell(f, a, now))
+	if (!a->busy_ns || is_new_spell(f, a, now)) {
 		a->busy_ns = now;
+		a->backoff_ns = 0;
+	}
 	if (f->o.stall_ns && now - a->busy_ns >= f->o.stall_ns)
 		return false;
 	if (now >= a->busy_until_ns) { /* those that were out together count once */
