@@ -5,7 +5,8 @@ Prints a JSON object for each case, with medians of PAIRS (7) ratios.  The machi
 
 bandwidth	what wbctl bench moves, over ib_read_bw at the same size and depth
 latency		of 64 B, over ib_read_lat as it polls or as it sleeps (-e), whichever is the faster:
-		READ: a READ of the transport alone, which waits for no other; ask: a chunk, from the question on
+		READ: a READ of the transport alone, which waits for no other; ask: a chunk, from the question on;
+		READ asleep: the first over ib_read_lat -e, since rails sleep where there are few processors
 transfer	a whole transfer between real agents, one trainer to one engine with two rails: its bytes by its
 		end-to-end time, over ib_read_bw of as many bytes, on one pair or on both at once, whichever is more
 """
@@ -73,12 +74,13 @@ def of_bandwidth(pairs):
 
 
 def of_latency(pairs):
-    ratio = {"READ": [], "ask": []}
+    ratio = {"READ": [], "READ asleep": [], "ask": []}
     for _ in range(pairs):
         polls, sleeps = (perftest("ib_read_lat", 64, 500, *how)[4] for how in ((), ("-e",)))
         s = measure("--sizes", "64", "--depths", "1", "--sums", "off", "--seconds", "3")
         read, ask = (s[k][0]["medianMicroseconds"] for k in ("readLatency", "latency"))
         ratio["READ"].append(read / min(polls, sleeps))
+        ratio["READ asleep"].append(read / sleeps)
         ratio["ask"].append(ask / min(polls, sleeps))
         note(polls=polls, sleeps=sleeps, read=read, ask=ask)
     put("latency: wbctl bench / ib_read_lat", ratio, bytes=64)
