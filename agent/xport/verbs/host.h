@@ -72,6 +72,7 @@ struct wb__host {
 	int alarm_fd; /* in every rail's epoll, edge by edge: a port changed */
 	int done_fd; /* the loop's, written when memory is ready */
 	_Atomic int *done_signalled;
+	_Atomic uint32_t n_done; /* in the list below: that it is empty is seen without the lock */
 	pthread_mutex_t lock; /* guards: what follows, ports' at, devices' pd; leaf */
 	pthread_cond_t work;
 	uint64_t object[WB__DOMAINS_MAX];
@@ -119,7 +120,7 @@ void *wb__host_thread(void *arg);
  *  -ENOMEM.  @refs: who will let go of it.  Loop. */
 struct wb__memory *wb__host_register(
 	struct wb__host *h, uint32_t id, const struct wb_xport_region *r, uint32_t refs);
-/** wb__host_done - one that is done, or NULL.  Loop. */
+/** wb__host_done - one that is done, or NULL.  Locks only where there is one.  Loop. */
 struct wb__memory *wb__host_done(struct wb__host *h);
 /** wb__host_let_go - one of its users is through with it.  Any thread, locks for the last. */
 void wb__host_let_go(struct wb__host *h, struct wb__memory *m);

@@ -113,6 +113,7 @@ static void put_done(struct wb__host *h, struct wb__memory *m)
 	m->next = NULL;
 	*h->done_tail = m;
 	h->done_tail = &m->next;
+	atomic_fetch_add(&h->n_done, 1);
 	pthread_mutex_unlock(&h->lock);
 	if (!atomic_exchange(h->done_signalled, 1))
 		eventfd_write(h->done_fd, 1);
@@ -185,12 +186,16 @@ struct wb__memory *wb__host_done(struct wb__host *h)
 {
 	struct wb__memory *m;
 
+	/* Asked at every poll, where chunks go by.  Who is counted later signals later. */
+	if (!atomic_load(&h->n_done))
+		return NULL;
 	pthread_mutex_lock(&h->lock);
 	m = h->done;
-	if (m)
-		h->done = m->next;
+	assert(m);
+	h->done = m->next;
 	if (!h->done)
 		h->done_tail = &h->done;
+	atomic_fetch_sub(&h->n_done, 1);
 	pthread_mutex_unlock(&h->lock);
 	return m;
 }
