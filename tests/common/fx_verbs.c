@@ -32,6 +32,7 @@ const struct fx_verbs *fx_verbs(void)
 		find(lib, "fakeverbs_fail", &v.break_calls);
 		find(lib, "fakeverbs_slow", &v.slow);
 		find(lib, "fakeverbs_limit", &v.limit);
+		find(lib, "fakeverbs_mtu", &v.mtu);
 		find(lib, "fakeverbs_count", &v.count);
 		find(lib, "fakeverbs_reset", &v.reset);
 	}

@@ -21,6 +21,7 @@ struct fx_verbs {
 	void (*break_calls)(const char *function, int err, uint32_t times);
 	void (*slow)(uint64_t reg_ns);
 	void (*limit)(int rd_atomic, uint32_t max_msg, int max_cqe);
+	void (*mtu)(int device, int mtu);
 	void (*count)(struct fakeverbs_counts *);
 };
 

@@ -59,6 +59,7 @@ static void make_devices(void)
 		char *colon = strchr(s, ':');
 
 		d->index = fv.n_dev++;
+		d->mtu = IBV_MTU_4096;
 		d->n_port = colon ? atoi(colon + 1) : 1;
 		if (colon)
 			*colon = 0;
@@ -134,10 +135,14 @@ FV_API void fakeverbs_reset(void)
 	fv.is_apart = false;
 	memset(fv.n.traffic_class, 0, sizeof(fv.n.traffic_class));
 	memset(fv.n.service_level, 0, sizeof(fv.n.service_level));
-	fv.n.traffic_class[0] = fv.n.service_level[0] = UINT8_MAX;
+	memset(fv.n.path_mtu, 0, sizeof(fv.n.path_mtu));
+	fv.n.traffic_class[0] = fv.n.service_level[0] = fv.n.path_mtu[0] = UINT8_MAX;
+	fv.n.region_rights = fv.n.qp_rights = fv.n.both_ways = 0;
 	fv.n.in_flight_max = fv.n.all_in_flight_max = 0;
-	for (int d = 0; d < fv.n_dev; d++)
+	for (int d = 0; d < fv.n_dev; d++) {
 		fv.dev[d].is_removed = false;
+		fv.dev[d].mtu = IBV_MTU_4096;
+	}
 	fv_unlock();
 	for (int d = 0; d < fv.n_dev; d++) {
 		for (int p = 1; p <= fv.dev[d].n_port; p++) {
@@ -224,6 +229,13 @@ FV_API void fakeverbs_limit(int rd_atomic, uint32_t max_msg, int max_cqe)
 	fv.rd_atomic = rd_atomic;
 	fv.max_msg = max_msg;
 	fv.max_cqe = max_cqe;
+	fv_unlock();
+}
+
+FV_API void fakeverbs_mtu(int device, int mtu)
+{
+	fv_lock();
+	fv.dev[device].mtu = (enum ibv_mtu)mtu;
 	fv_unlock();
 }
 
@@ -344,7 +356,7 @@ FV_API int ibv_query_port(struct ibv_context *c, uint8_t port, struct _compat_ib
 {
 	struct fv_device *d = ((struct fv_context *)c)->dev;
 	struct ibv_port_attr a = {.max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096,
+		.active_mtu = d->mtu,
 		.gid_tbl_len = 2,
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
 		.active_speed = 32,

@@ -45,7 +45,10 @@ struct fakeverbs_counts {
 	/* READs of one queue pair, and of all, at once, since fakeverbs_reset(). */
 	uint64_t in_flight_max, all_in_flight_max;
 	/* The least and the most that queue pairs were given since fakeverbs_reset(). */
-	uint8_t traffic_class[2], service_level[2];
+	uint8_t traffic_class[2], service_level[2], path_mtu[2];
+	/* Since then, too: all IBV_ACCESS_* that regions and queue pairs were given, and queue
+	 * pairs that others may ask by and that may ask, too. */
+	uint32_t region_rights, qp_rights, both_ways;
 };
 
 /** fakeverbs_reset - forget rules and the failing of calls; all ports are active, devices there.
@@ -74,6 +77,8 @@ void fakeverbs_slow(uint64_t reg_ns);
 /** fakeverbs_limit - what devices say of themselves: READs in flight a queue pair, bytes of one
  *  message, completions a queue holds; 0 = 16, 1 GiB and 65536. */
 void fakeverbs_limit(int rd_atomic, uint32_t max_msg, int max_cqe);
+/** fakeverbs_mtu - what the ports of a device say of their packets: an enum ibv_mtu. */
+void fakeverbs_mtu(int device, int mtu);
 void fakeverbs_count(struct fakeverbs_counts *out);
 
 #endif

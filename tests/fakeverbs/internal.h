@@ -67,6 +67,7 @@ struct fv_world {
 struct fv_device {
 	struct ibv_device d;
 	int index, n_port;
+	enum ibv_mtu mtu;
 	bool is_removed;
 	uint32_t seen[FV_PORTS], seen_gid[FV_PORTS]; /* changes that were told */
 	struct fv_context *first;

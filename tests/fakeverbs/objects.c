@@ -101,6 +101,7 @@ FV_API struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
 	p->users++;
 	fv.n.mrs++;
 	fv.n.registered_bytes += length;
+	fv.n.region_rights |= (uint32_t)access;
 	m->m = (struct ibv_mr){.context = pd->context,
 		.pd = pd,
 		.addr = addr,

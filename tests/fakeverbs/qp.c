@@ -193,6 +193,10 @@ static int take(struct fv_qp *q, const struct ibv_qp_attr *a, int mask)
 		q->w->port = a->port_num;
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		q->w->access = a->qp_access_flags;
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		fv.n.qp_rights |= (uint32_t)a->qp_access_flags;
+	if (mask & IBV_QP_PATH_MTU)
+		note(fv.n.path_mtu, (uint8_t)a->path_mtu);
 	if (mask & IBV_QP_DEST_QPN)
 		q->w->dest_qpn = a->dest_qp_num;
 	if (mask & IBV_QP_AV) {
@@ -234,6 +238,7 @@ FV_API int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask)
 	} else if (!rc) {
 		if (a->qp_state == IBV_QPS_RESET)
 			q->sq_n = q->rq_n = 0;
+		fv.n.both_ways += a->qp_state == IBV_QPS_RTS && q->w->access;
 		q->w->state = qp->state = a->qp_state;
 	}
 	pthread_cond_broadcast(&fv.work);

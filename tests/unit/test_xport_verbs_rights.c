@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the verbs transport lets others do, what it takes back and when, and what it asks of queue
+ * pairs, as devices without hardware are told it. */
+#include "tests/common/fx_check.h"
+#include "tests/common/fx_job.h"
+#include "tests/common/fx_verbs.h"
+#include "xport/frame.h"
+#include "xport/verbs/verbs.h"
+
+#include <check.h>
+#include <infiniband/verbs.h>
+#include <string.h>
+
+#define MIB (1u << 20)
+#define DEVICES 2
+
+static const struct fx_verbs *fresh(void)
+{
+	const struct fx_verbs *v = fx_verbs();
+
+	v->reset();
+	return v;
+}
+
+static struct wb_xport_stats stats(struct wb_xport *x)
+{
+	struct wb_xport_stats s = {0};
+
+	ck_assert_int_eq(wb_xport_rail_stats(x, 0, &s), 0);
+	return s;
+}
+
+static void hang(const struct fx_verbs *v, uint32_t reads)
+{
+	v->rule(&(struct fakeverbs_rule){.device = FAKEVERBS_ANY,
+		.port = FAKEVERBS_ANY,
+		.opcode = FAKEVERBS_ANY,
+		.count = reads,
+		.hangs = true});
+}
+
+/* Ask and answer, until a device is about the READ. */
+static void begin(const struct fx_verbs *v, struct fx_xport *f, struct fx_job *j)
+{
+	struct fakeverbs_counts n;
+	struct wb_xport_event *e = fx_ask(f, j, 1, NULL);
+	struct wb_xport_write w = fx_write_of(j, e->grant, NULL);
+
+	ck_assert_int_eq(wb_xport_write(f->src.x, e->conn, &w), 0);
+	do {
+		fx_pump_some(f);
+		v->count(&n);
+	} while (!n.in_flight_max);
+}
+
+static struct wb_xport_region memory_of(const struct fx_side *s, uint64_t object)
+{
+	return (struct wb_xport_region){
+		.object = object, .fd = s->mem_fd, .base = s->mem, .bytes = s->mem_bytes};
+}
+
+/* ---- rights -------------------------------------------------------------------------------------
+ */
+
+/* A receiver's queue pairs ask and are not asked by, a source's the other way round. */
+START_TEST(nobody_is_given_more_than_the_right_to_read)
+{
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_counts n;
+	struct fx_xport f;
+	struct fx_job *j;
+
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
+	fx_join(&f);
+	j = fx_job_make(&f, 16 * MIB, 100, 1); /* by way of slabs, too */
+	fx_job_run(&f, j, true);
+	v->count(&n);
+	ck_assert_uint_eq(n.region_rights, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+	ck_assert_uint_eq(n.qp_rights, IBV_ACCESS_REMOTE_READ);
+	ck_assert_uint_eq(n.both_ways, 0);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* A key is worth nothing in another domain: tests/roce/rc_semantics.c. */
+START_TEST(each_object_has_a_domain_of_its_own_on_each_device)
+{
+	const struct fx_verbs *v = fresh();
+	struct wb_xport_region r;
+	struct fakeverbs_counts n;
+	struct wb_err err = {0};
+	struct fx_xport f;
+	struct fx_job *j;
+	uint32_t id;
+
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
+	fx_join(&f);
+	j = fx_job_make(&f, MIB, 3, 1);
+	fx_job_run(&f, j, true);
+	v->count(&n);
+	ck_assert_int_eq(n.pds, 2 * DEVICES);
+	r = memory_of(&f.src, FX_OBJECT + 1);
+	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
+	do {
+		fx_pump_some(&f);
+		v->count(&n);
+	} while (n.registered_bytes < DEVICES * (2 * f.src.mem_bytes + f.dst.mem_bytes));
+	ck_assert_int_eq(n.pds, 3 * DEVICES);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* A right that was given in an epoch ends with it, READs of it that are under way included, and no
+ * other peer's does. */
+START_TEST(the_end_of_an_epoch_takes_its_queue_pairs_and_no_others)
+{
+	const struct fx_verbs *v = fresh();
+	struct wb_xport_epoch next = fx_epoch;
+	struct fakeverbs_counts n;
+	struct wb_err err = {0};
+	struct fx_xport f;
+	struct fx_job *j;
+
+	next.id.number++;
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
+	fx_join(&f);
+	ck_assert_int_eq(wb_xport_epoch_add(f.src.x, &next, &err), 0);
+	ck_assert_int_eq(wb_xport_epoch_add(f.dst.x, &next, &err), 0);
+	(void)fx_dial(&f, &next, "src");
+	fx_wait(&f, &f.dst, WB_XP_CONN_UP, 2);
+	fx_wait(&f, &f.src, WB_XP_CONN_UP, 2);
+	j = fx_job_make(&f, MIB, 3, 1);
+	hang(v, 1);
+	begin(v, &f, j);
+	do { /* those of both connections */
+		fx_pump_some(&f);
+		v->count(&n);
+	} while (n.qps < 2 * 2 * WBP_BULK_QPS);
+	ck_assert_int_eq(wb_xport_epoch_remove(f.src.x, &fx_epoch.id), 1);
+	fx_wait(&f, &f.dst, WB_XP_LOST, 1);
+	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
+	fx_wait(&f, &f.src, WB_XP_CONN_DOWN, 1);
+	v->count(&n);
+	ck_assert_int_eq(n.qps, 2 * WBP_BULK_QPS);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* ---- what queue pairs are told ------------------------------------------------------------------
+ */
+
+static const struct {
+	enum ibv_mtu of[DEVICES], is;
+} mtus[] = {{{IBV_MTU_4096, IBV_MTU_1024}, IBV_MTU_1024},
+	{{IBV_MTU_2048, IBV_MTU_4096}, IBV_MTU_2048}, {{IBV_MTU_4096, IBV_MTU_4096}, IBV_MTU_4096}};
+
+START_TEST(packets_are_as_long_as_both_ports_take)
+{
+	static const char *const source[] = {"fake1@127.0.0.1:0"};
+	const struct fx_verbs *v = fresh();
+	struct fakeverbs_counts n;
+	struct fx_xport f;
+	struct fx_job *j;
+
+	for (int i = 0; i < DEVICES; i++)
+		v->mtu(i, mtus[_i].of[i]);
+	fx_open(&f, "verbs",
+		&(struct fx_opts){
+			.mem_bytes = 17 * MIB, .addr = "fake0@127.0.0.1:0", .src_addr = source});
+	fx_join(&f);
+	j = fx_job_make(&f, MIB, 3, 1);
+	fx_job_run(&f, j, true);
+	v->count(&n);
+	ck_assert_uint_eq(n.path_mtu[0], mtus[_i].is);
+	ck_assert_uint_eq(n.path_mtu[1], mtus[_i].is);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* ---- deadlines ----------------------------------------------------------------------------------
+ */
+
+static _Atomic uint64_t later_ns;
+
+static uint64_t later(const struct wb_clock *c)
+{
+	(void)c;
+	return wb_now_ns(&wb_clock_real) + atomic_load(&later_ns);
+}
+
+/* No device says anything of it: neither a port's event, nor that it has tried often enough. */
+START_TEST(a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline)
+{
+	static const struct wb_clock clock = {later};
+	const struct fx_verbs *v = fresh();
+	struct wb_xport_region r;
+	struct wb_err err = {0};
+	struct fx_xport f;
+	struct fx_job *j;
+	uint32_t id;
+
+	atomic_store(&later_ns, 0);
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .clock = &clock});
+	fx_join(&f);
+	j = fx_job_make(&f, 4096, 1, 1); /* one READ */
+	hang(v, 1);
+	begin(v, &f, j);
+	ck_assert_int_eq(f.dst.count[WB_XP_ARRIVED], 0);
+	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 0);
+	atomic_store(&later_ns, WB__READ_DEADLINE_NS);
+	r = memory_of(&f.dst, FX_OBJECT + 1);
+	while (!f.dst.count[WB_XP_ARRIVED]) {
+		/* It sleeps for as long as the clock said before: a command wakes it. */
+		ck_assert_int_eq(wb_xport_region_add(f.dst.x, &r, &id, &err), 0);
+		ck_assert_int_eq(wb_xport_region_remove(f.dst.x, id), 0);
+		fx_pump_some(&f);
+	}
+	ck_assert(fx_job_arrived(j));
+	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 1);
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *s = suite_create("xport_verbs_rights");
+	TCase *c = tcase_create("xport_verbs_rights");
+
+	suite_add_tcase(s, c);
+	tcase_add_test(c, nobody_is_given_more_than_the_right_to_read);
+	tcase_add_test(c, each_object_has_a_domain_of_its_own_on_each_device);
+	tcase_add_test(c, the_end_of_an_epoch_takes_its_queue_pairs_and_no_others);
+	tcase_add_loop_test(c, packets_are_as_long_as_both_ports_take, 0, (int)WB_ARRAY_SIZE(mtus));
+	tcase_add_test(c, a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline);
+	return fx_run(s);
+}
