@@ -200,6 +200,7 @@ $(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/
 MATRIX := $(O)/tools/cuda_matrix
 $(MATRIX): $(call obj,$(wildcard tests/cuda/matrix/*.c) tests/common/fx_cuda.c tests/common/fx_beside.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(UNITS): | $(FAKEVERBS) $(FAKECUDA)
+$(O)/bench/verbs: | $(FAKEVERBS)
 # Its calls of these come to the test first, which counts them.
 $(O)/tests/test_xport_path: private override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray,--wrap=pthread_mutex_lock
 # What a driver says in the situations that we rely on (tests/cuda/answers.txt).
