@@ -8,8 +8,11 @@
 #include "xport/verbs/verbs.h"
 
 #include <check.h>
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MIB (1u << 20)
 #define DEVICES 2
@@ -227,6 +230,73 @@ START_TEST(a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline)
 }
 END_TEST
 
+/* Taken back, it is still under way: only the end of the connection says that nothing lands. */
+START_TEST(what_is_taken_back_ends_with_its_connection_where_no_read_ends)
+{
+	static const struct wb_clock clock = {later};
+	const struct fx_verbs *v = fresh();
+	struct wb_xport_region r;
+	struct wb_err err = {0};
+	struct fx_xport f;
+	struct fx_job *j;
+	uint32_t id;
+
+	atomic_store(&later_ns, 0);
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .clock = &clock});
+	fx_join(&f);
+	j = fx_job_make(&f, 16 * MIB, 1, 1);
+	hang(v, 0);
+	begin(v, &f, j);
+	ck_assert_int_eq(wb_xport_cancel(f.dst.x, f.conn, 1), 0);
+	r = memory_of(&f.dst, FX_OBJECT + 1);
+	while (!f.dst.count[WB_XP_CONN_DOWN]) {
+		atomic_fetch_add(&later_ns, WB__READ_DEADLINE_NS / 4);
+		ck_assert_int_eq(wb_xport_region_add(f.dst.x, &r, &id, &err), 0);
+		ck_assert_int_eq(wb_xport_region_remove(f.dst.x, id), 0);
+		fx_pump_some(&f);
+	}
+	ck_assert_int_eq(f.dst.count[WB_XP_CANCELLED] + f.dst.count[WB_XP_LOST], 1);
+	ck_assert_int_eq(f.dst.count[WB_XP_ARRIVED], 0);
+	ck_assert_msg(strstr(f.dst.reason, "no answer within the deadline"), "%s", f.dst.reason);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* ---- what is said -------------------------------------------------------------------------------
+ */
+
+START_TEST(memory_that_cannot_be_registered_is_logged_with_limit_and_remedy)
+{
+	const struct fx_verbs *v = fresh();
+	int was = dup(STDERR_FILENO), to = memfd_create("log", MFD_CLOEXEC);
+	struct wb_xport_region r;
+	struct wb_err err = {0};
+	struct fx_xport f;
+	char said[4096] = "";
+	uint32_t id;
+
+	fx_open(&f, "verbs", &(struct fx_opts){0});
+	fx_join(&f);
+	v->break_calls("ibv_reg_mr", ENOMEM, 1);
+	r = memory_of(&f.src, FX_OBJECT + 1);
+	ck_assert_int_ge(dup2(to, STDERR_FILENO), 0);
+	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
+	while (!strchr(said, '\n')) {
+		fx_pump_some(&f);
+		ck_assert_int_ge(pread(to, said, sizeof(said) - 1, 0), 0);
+	}
+	ck_assert_int_ge(dup2(was, STDERR_FILENO), 0);
+	ck_assert_msg(strstr(said, "cannot be registered") && strstr(said, "device=fake0") &&
+			      strstr(said, "memlock=") && strstr(said, "RLIMIT_MEMLOCK") &&
+			      strstr(said, "IPC_LOCK"),
+		"%s", said);
+	close(was);
+	close(to);
+	fx_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("xport_verbs_rights");
@@ -238,5 +308,7 @@ int main(void)
 	tcase_add_test(c, the_end_of_an_epoch_takes_its_queue_pairs_and_no_others);
 	tcase_add_loop_test(c, packets_are_as_long_as_both_ports_take, 0, (int)WB_ARRAY_SIZE(mtus));
 	tcase_add_test(c, a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline);
+	tcase_add_test(c, what_is_taken_back_ends_with_its_connection_where_no_read_ends);
+	tcase_add_test(c, memory_that_cannot_be_registered_is_logged_with_limit_and_remedy);
 	return fx_run(s);
 }
