@@ -4,6 +4,8 @@
 # runs the tests (test_pods test_grace test_scale test_upgrade test_packages test_faults), and removes it.
 # Needs docker, kind, kubectl, helm, and what `make` needs.  NODE=kindest/node:vX chooses the Kubernetes:
 # 1.33 or later; injection by policy (test_packages) needs 1.36.
+# RDMA=rdma/NAME PLUGIN=FILE: RDMA in pods, too (rdma.py), where this machine has devices; FILE: a device plugin's
+# objects, which hand them out by that name.  Nodes of kind see all devices that were there when they began.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 for tool in docker kind kubectl helm busybox; do
@@ -20,4 +22,8 @@ failed=0
 for test; do
 	TESTS="tests/cluster/test_*.py" tests/run.sh build/release "$test" || failed=1
 done
+if [ -n "${RDMA:-}" ]; then
+	KUBECONFIG=$config kubectl apply -f "${PLUGIN:?the objects of a device plugin}"
+	python3 -B tests/kind/rdma.py || failed=1
+fi
 exit $failed
