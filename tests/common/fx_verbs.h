@@ -16,6 +16,7 @@ struct fx_verbs {
 	void (*rule)(const struct fakeverbs_rule *);
 	void (*port)(int device, int port, bool is_up);
 	void (*remove)(int device);
+	void (*fatal)(int device);
 	void (*regid)(int device, int port, uint8_t last);
 	void (*apart)(bool is_so);
 	void (*break_calls)(const char *function, int err, uint32_t times);

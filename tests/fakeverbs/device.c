@@ -185,6 +185,14 @@ FV_API void fakeverbs_regid(int device, int port, uint8_t last)
 	fv_unlock();
 }
 
+FV_API void fakeverbs_fatal(int device)
+{
+	fv_lock();
+	for (struct fv_context *c = fv.dev[device].first; c; c = c->next)
+		fv_raise(c, IBV_EVENT_DEVICE_FATAL, NULL, 0);
+	fv_unlock();
+}
+
 FV_API void fakeverbs_remove(int device)
 {
 	struct fv_device *d;

@@ -62,6 +62,8 @@ void fakeverbs_port(int device, int port, bool is_up);
 /** fakeverbs_remove - the device goes: DEVICE_FATAL, its queue pairs end in error, nothing of it
  *  works any more (in this process). */
 void fakeverbs_remove(int device);
+/** fakeverbs_fatal - DEVICE_FATAL, and nothing else: it still answers what it is asked. */
+void fakeverbs_fatal(int device);
 /** fakeverbs_regid - the port's GID at index 1 becomes ::ffff:127.99.DEVICE.@last, with GID_CHANGE;
  *  what was sent to the old one is lost. */
 void fakeverbs_regid(int device, int port, uint8_t last);

@@ -263,6 +263,30 @@ START_TEST(what_is_taken_back_ends_with_its_connection_where_no_read_ends)
 }
 END_TEST
 
+/* A device may answer for a while after it has said that it is over. */
+START_TEST(a_device_that_is_over_is_left_though_it_answers)
+{
+	const struct fx_verbs *v = fresh();
+	struct fx_xport f;
+	struct fx_job *j;
+	char text[300] = "";
+
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
+	fx_join(&f);
+	j = fx_job_make(&f, 4096, 1, 1);
+	hang(v, 1);
+	begin(v, &f, j);
+	v->fatal(0);
+	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 1);
+	ck_assert(fx_job_arrived(j));
+	ck_assert(wb_xport_reduced(f.dst.x, text, sizeof(text)));
+	ck_assert_msg(strstr(text, "fake0 port 1"), "%s", text);
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
 /* ---- what is said -------------------------------------------------------------------------------
  */
 
@@ -309,6 +333,7 @@ int main(void)
 	tcase_add_loop_test(c, packets_are_as_long_as_both_ports_take, 0, (int)WB_ARRAY_SIZE(mtus));
 	tcase_add_test(c, a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline);
 	tcase_add_test(c, what_is_taken_back_ends_with_its_connection_where_no_read_ends);
+	tcase_add_test(c, a_device_that_is_over_is_left_though_it_answers);
 	tcase_add_test(c, memory_that_cannot_be_registered_is_logged_with_limit_and_remedy);
 	return fx_run(s);
 }

@@ -70,12 +70,13 @@ static void scan_gids(struct wb__host *h, struct ibv_context *ctx, uint8_t num,
 /* What the port is now; true: it is active. */
 static bool query(struct wb__host *h, const struct wb__port *p, struct wb__port_at *at)
 {
-	struct ibv_context *ctx = h->device[p->device].ctx;
+	const struct wb__device *d = &h->device[p->device];
+	struct ibv_context *ctx = d->ctx;
 	struct ibv_port_attr a;
 
 	memset(&a, 0, sizeof(a));
 	memset(at, 0, sizeof(*at));
-	if (h->ibv->port_query(ctx, p->num, &a) || a.state != IBV_PORT_ACTIVE)
+	if (d->is_over || h->ibv->port_query(ctx, p->num, &a) || a.state != IBV_PORT_ACTIVE)
 		return false;
 	at->lid = a.lid;
 	at->mtu = (uint8_t)a.active_mtu;
@@ -161,6 +162,7 @@ void wb__host_look(struct wb__host *h, struct wb__device *d)
 	while (!h->ibv->get_async_event(d->ctx, &e)) {
 		int type = (int)e.event_type, num = e.element.port_num;
 
+		d->is_over |= type == IBV_EVENT_DEVICE_FATAL;
 		for (uint32_t i = 0; i < h->n_port; i++) {
 			if (&h->device[h->port[i].device] != d)
 				continue;

@@ -24,6 +24,7 @@
 struct wb__device {
 	char name[64];
 	bool is_soft;
+	bool is_over; /* it said so; of who looks at its events */
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
 	struct ibv_pd *pd[WB__DOMAINS_MAX]; /* by number of the object */
