@@ -42,7 +42,8 @@ FULL = an_object(
     lastTransfer={"endToEndMilliseconds": 188, "completionTime": stamp(6), "averageStallMilliseconds": 138,
                   "throughputMegabitsPerSecond": 10400},
     plan={"lowerBoundMilliseconds": 153, "rounds": 4},
-    engines=[{"name": "e0", "state": "Committed", "workers": 8, "version": 412, "transfer": 412}])
+    engines=[{"name": "e0", "state": "Committed", "workers": 8, "version": 412, "transfer": 412,
+              "transport": "shm,verbs"}])
 NEW = an_object("new")
 PAGES = {"/readyz": "ok\n", "/metrics": "wb_objects 1\n", "/objects": {"kind": "WeightTransferList", "items": [FULL, NEW]}, "/status?object=grpo-30b": FULL,
          "/trace?object=grpo-30b": {"traceEvents": []}, "/status?object=default%2Fgrpo-30b": FULL}
@@ -160,6 +161,7 @@ def check_others(addr, agent):
     for part in ("Name:                   grpo-30b", "protocols: Verbs, TCP", "Last / bound:           1.23",
                  "e0     Committed   8", "187.500    0.250", "Idle"):
         assert part in out, (part, out)
+    assert re.search(r"^ *NAME .* TRANSPORT\n +e0 .* 412 +shm,verbs$", out, re.M), out
     assert json.loads(run("trace", "grpo-30b", "--operator", addr)) == {"traceEvents": []}
     out = run("status", "--agent", agent)
     assert "Operator connected:     true" in out and re.search(r"a-0/1 +rollout +e0", out), out
