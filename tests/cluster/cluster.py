@@ -374,14 +374,24 @@ class Cluster(ApiServer):
         for n in self.nodes:
             n.start_kubelet()
         for n in self.nodes:
-            wait_for(lambda: self.kubectl("wait", "--for=condition=Ready", "node/" + n.name, "--timeout=1s",
-                                          check=False).returncode == 0, 60)
+            self.wait_for_node(n)
             n.start_proxy()
         for n in self.nodes:
             wait_for(n.proxied, 60)
         wait_for(lambda: self.kubectl("get", "serviceaccount", "default", check=False).returncode == 0, 60)
         self.policies = Policies(self)
         return self
+
+    def wait_for_node(self, n):
+        """Nobody calls __exit__ when this fails: what is wrong is said here."""
+        try:
+            wait_for(lambda: self.kubectl("wait", "--for=condition=Ready", "node/" + n.name, "--timeout=1s",
+                                          check=False).returncode == 0, 60)
+        except AssertionError as e:
+            with open(self.path(f"kubelet{n.i}.log"), errors="replace") as f:
+                said = f.read()[-3000:]
+            seen = self.kubectl("describe", "node", n.name, check=False)
+            raise AssertionError(f"{n.name} is not Ready: {e}\n{seen.stdout}{seen.stderr}\n---- kubelet\n{said}") from None
 
     def __exit__(self, *exc):
         """After a failure: what a person would ask kubectl first; with WB_CLUSTER_LOG=DIR also all logs."""
