@@ -48,6 +48,14 @@ static const char *devices(void)
 	return getenv("FX_DEVICES");
 }
 
+const struct fx_verbs *fx_verbs_fresh(void)
+{
+	const struct fx_verbs *v = fx_verbs();
+
+	v->reset();
+	return v;
+}
+
 bool fx_verbs_is_left_out(const char *kind)
 {
 	return devices() && strcmp(kind, "verbs") != 0;

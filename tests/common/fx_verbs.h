@@ -29,6 +29,8 @@ struct fx_verbs {
 /** fx_verbs - the fake; loaded at the first call, which has to come before the transport is opened.
  */
 const struct fx_verbs *fx_verbs(void);
+/** fx_verbs_fresh - the same, without rules, and with ports and counts as at first. */
+const struct fx_verbs *fx_verbs_fresh(void);
 
 /* With FX_DEVICES="A,A B,B" (tests/roce) the transport's contract is tested on those devices of
  * this machine, those before the blank for the source and the others for the receiver; the fake is

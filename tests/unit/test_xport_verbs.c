@@ -17,14 +17,6 @@
 #define LONG_NS (200 * WB_NS_PER_MS) /* a READ that is slow enough for something to happen */
 
 /* The fake with devices as they should be. */
-static const struct fx_verbs *fresh(void)
-{
-	const struct fx_verbs *v = fx_verbs();
-
-	v->reset();
-	return v;
-}
-
 static void open_pair(struct fx_xport *f)
 {
 	fx_open(f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
@@ -67,7 +59,7 @@ static const struct {
 
 START_TEST(reads_of_a_lost_queue_pair_are_made_by_the_others)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -102,7 +94,7 @@ static const struct {
 
 START_TEST(rails_that_are_apart_keep_to_their_ports)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -128,7 +120,7 @@ enum what { PORT_DOWN, DEVICE_GONE, GID_CHANGED, WHATS };
 /* The event is what tells: no READ on it is answered, and each would be tried for 4 s. */
 START_TEST(what_a_port_s_event_says_is_done_within_the_chunk)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -166,7 +158,7 @@ END_TEST
 
 START_TEST(a_port_that_comes_back_is_used_again)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fakeverbs_counts before, now;
 	struct fx_xport f;
@@ -207,7 +199,7 @@ END_TEST
  * where it carries, or all would be lost there, and the connection with them. */
 START_TEST(one_queue_pair_stays_when_a_port_comes_back_that_reaches_nobody)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -241,7 +233,7 @@ END_TEST
 /* The port is up, and nothing answers there. */
 START_TEST(a_way_that_swallows_reads_gets_few_of_them)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct wb_xport_stats a, b;
 	struct fx_xport f;
@@ -294,7 +286,7 @@ static void rejoin(struct fx_xport *f)
 {
 	int at = 0;
 
-	fresh();
+	fx_verbs_fresh();
 	f->conn = fx_dial(f, &fx_epoch, "src");
 	fx_wait(f, &f->dst, WB_XP_CONN_UP, 2);
 	fx_wait(f, &f->src, WB_XP_CONN_UP, 2);
@@ -306,7 +298,7 @@ START_TEST(the_last_queue_pair_s_end_names_device_port_and_peer)
 {
 	static const char *const words[] = {
 		"port 1", "GID ::ffff:127.99.", "reading from agent src", "retry counter", NULL};
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -331,7 +323,7 @@ START_TEST(who_has_no_port_that_is_up_says_which_is_down)
 {
 	static const char *const words[] = {"no queue pair to agent src", "fake0 port 1 (GID",
 		"is down, 0 of 2 ports are up", NULL};
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fx_xport f;
 	int at = 0;
 
@@ -352,7 +344,7 @@ END_TEST
 START_TEST(what_the_source_refuses_is_not_tried_elsewhere)
 {
 	static const char *const words[] = {"remote access error", "agent src", NULL};
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -371,7 +363,7 @@ END_TEST
 
 START_TEST(a_peer_that_is_gone_ends_the_connection)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -401,7 +393,7 @@ END_TEST
 
 START_TEST(cancelled_is_told_when_nothing_lands_any_more)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -446,7 +438,7 @@ END_TEST
 
 START_TEST(requests_keep_within_what_devices_say)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_counts n;
 	struct fx_xport f;
 	struct fx_job *j;
@@ -467,7 +459,7 @@ END_TEST
  * in the way of the next READ. */
 START_TEST(reads_go_one_at_a_time_where_the_transport_was_opened_so)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_counts a, b;
 	struct wb_xport_stats s;
 	struct fx_xport f;
@@ -494,7 +486,7 @@ END_TEST
 
 START_TEST(reads_under_way_keep_within_the_completion_queue)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;
 	struct fx_job *j;
@@ -519,7 +511,7 @@ END_TEST
 
 START_TEST(queue_pairs_of_both_sides_ask_for_the_class_that_was_given)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_counts n;
 	struct fx_xport f;
 	struct fx_job *j;
@@ -550,7 +542,7 @@ static struct wb_xport_region memory_of(const struct fx_side *s)
 
 START_TEST(registering_takes_time_and_stops_nobody)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct wb_xport_region r;
 	struct wb_err err = {0};
 	struct fx_xport f;
@@ -574,7 +566,7 @@ END_TEST
 
 START_TEST(memory_that_cannot_be_registered_is_refused_by_its_code)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct wb_xport_region r;
 	struct wb_err err = {0};
 	struct fx_xport f;
@@ -611,7 +603,7 @@ END_TEST
 
 START_TEST(a_region_that_comes_and_goes_before_it_is_registered_is_let_go)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct wb_xport_region r;
 	struct wb_err err = {0};
 	struct fx_xport f;
@@ -649,7 +641,7 @@ static int try_open(const char *addr, struct wb_err *err)
 
 START_TEST(a_device_that_cannot_be_opened_is_left_out)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct wb_err err = {0};
 
 	v->break_calls("ibv_open_device", EACCES, 1);
@@ -668,7 +660,7 @@ START_TEST(rails_may_name_their_device)
 {
 	struct wb_err err = {0};
 
-	fresh();
+	fx_verbs_fresh();
 	ck_assert_int_eq(try_open("fake1@127.0.0.1:0", &err), 0);
 	ck_assert_int_eq(try_open("fake1/1@127.0.0.1:0", &err), 0);
 	ck_assert_int_eq(try_open("fake1/2@127.0.0.1:0", &err), -ENODEV);
@@ -695,7 +687,7 @@ END_TEST
 
 START_TEST(nothing_is_left_when_it_closes)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_counts n;
 	struct fakeverbs_rule r = any();
 	struct fx_xport f;

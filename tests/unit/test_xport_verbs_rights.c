@@ -17,14 +17,6 @@
 #define MIB (1u << 20)
 #define DEVICES 2
 
-static const struct fx_verbs *fresh(void)
-{
-	const struct fx_verbs *v = fx_verbs();
-
-	v->reset();
-	return v;
-}
-
 static struct wb_xport_stats stats(struct wb_xport *x)
 {
 	struct wb_xport_stats s = {0};
@@ -68,7 +60,7 @@ static struct wb_xport_region memory_of(const struct fx_side *s, uint64_t object
 /* A receiver's queue pairs ask and are not asked by, a source's the other way round. */
 START_TEST(nobody_is_given_more_than_the_right_to_read)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_counts n;
 	struct fx_xport f;
 	struct fx_job *j;
@@ -89,7 +81,7 @@ END_TEST
 /* A key is worth nothing in another domain: tests/roce/rc_semantics.c. */
 START_TEST(each_object_has_a_domain_of_its_own_on_each_device)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct wb_xport_region r;
 	struct fakeverbs_counts n;
 	struct wb_err err = {0};
@@ -119,7 +111,7 @@ END_TEST
  * other peer's does. */
 START_TEST(the_end_of_an_epoch_takes_its_queue_pairs_and_no_others)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct wb_xport_epoch next = fx_epoch;
 	struct fakeverbs_counts n;
 	struct wb_err err = {0};
@@ -163,7 +155,7 @@ static const struct {
 START_TEST(packets_are_as_long_as_both_ports_take)
 {
 	static const char *const source[] = {"fake1@127.0.0.1:0"};
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fakeverbs_counts n;
 	struct fx_xport f;
 	struct fx_job *j;
@@ -195,33 +187,43 @@ static uint64_t later(const struct wb_clock *c)
 	return wb_now_ns(&wb_clock_real) + atomic_load(&later_ns);
 }
 
+static void open_later(struct fx_xport *f)
+{
+	static const struct wb_clock clock = {later};
+
+	atomic_store(&later_ns, 0);
+	fx_open(f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .clock = &clock});
+	fx_join(f);
+}
+
+/* The receiver's rail sleeps for as long as the clock said before: a command wakes it. */
+static void wake(struct fx_xport *f)
+{
+	struct wb_xport_region r = memory_of(&f->dst, FX_OBJECT + 1);
+	struct wb_err err = {0};
+	uint32_t id;
+
+	ck_assert_int_eq(wb_xport_region_add(f->dst.x, &r, &id, &err), 0);
+	ck_assert_int_eq(wb_xport_region_remove(f->dst.x, id), 0);
+	fx_pump_some(f);
+}
+
 /* No device says anything of it: neither a port's event, nor that it has tried often enough. */
 START_TEST(a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline)
 {
-	static const struct wb_clock clock = {later};
-	const struct fx_verbs *v = fresh();
-	struct wb_xport_region r;
-	struct wb_err err = {0};
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fx_xport f;
 	struct fx_job *j;
-	uint32_t id;
 
-	atomic_store(&later_ns, 0);
-	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .clock = &clock});
-	fx_join(&f);
+	open_later(&f);
 	j = fx_job_make(&f, 4096, 1, 1); /* one READ */
 	hang(v, 1);
 	begin(v, &f, j);
 	ck_assert_int_eq(f.dst.count[WB_XP_ARRIVED], 0);
 	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 0);
 	atomic_store(&later_ns, WB__READ_DEADLINE_NS);
-	r = memory_of(&f.dst, FX_OBJECT + 1);
-	while (!f.dst.count[WB_XP_ARRIVED]) {
-		/* It sleeps for as long as the clock said before: a command wakes it. */
-		ck_assert_int_eq(wb_xport_region_add(f.dst.x, &r, &id, &err), 0);
-		ck_assert_int_eq(wb_xport_region_remove(f.dst.x, id), 0);
-		fx_pump_some(&f);
-	}
+	while (!f.dst.count[WB_XP_ARRIVED])
+		wake(&f);
 	ck_assert(fx_job_arrived(j));
 	ck_assert_uint_eq(stats(f.dst.x).rails_lost, 1);
 	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
@@ -233,27 +235,18 @@ END_TEST
 /* Taken back, it is still under way: only the end of the connection says that nothing lands. */
 START_TEST(what_is_taken_back_ends_with_its_connection_where_no_read_ends)
 {
-	static const struct wb_clock clock = {later};
-	const struct fx_verbs *v = fresh();
-	struct wb_xport_region r;
-	struct wb_err err = {0};
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fx_xport f;
 	struct fx_job *j;
-	uint32_t id;
 
-	atomic_store(&later_ns, 0);
-	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB, .clock = &clock});
-	fx_join(&f);
+	open_later(&f);
 	j = fx_job_make(&f, 16 * MIB, 1, 1);
 	hang(v, 0);
 	begin(v, &f, j);
 	ck_assert_int_eq(wb_xport_cancel(f.dst.x, f.conn, 1), 0);
-	r = memory_of(&f.dst, FX_OBJECT + 1);
 	while (!f.dst.count[WB_XP_CONN_DOWN]) {
 		atomic_fetch_add(&later_ns, WB__READ_DEADLINE_NS / 4);
-		ck_assert_int_eq(wb_xport_region_add(f.dst.x, &r, &id, &err), 0);
-		ck_assert_int_eq(wb_xport_region_remove(f.dst.x, id), 0);
-		fx_pump_some(&f);
+		wake(&f);
 	}
 	ck_assert_int_eq(f.dst.count[WB_XP_CANCELLED] + f.dst.count[WB_XP_LOST], 1);
 	ck_assert_int_eq(f.dst.count[WB_XP_ARRIVED], 0);
@@ -266,7 +259,7 @@ END_TEST
 /* A device may answer for a while after it has said that it is over. */
 START_TEST(a_device_that_is_over_is_left_though_it_answers)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	struct fx_xport f;
 	struct fx_job *j;
 	char text[300] = "";
@@ -292,7 +285,7 @@ END_TEST
 
 START_TEST(memory_that_cannot_be_registered_is_logged_with_limit_and_remedy)
 {
-	const struct fx_verbs *v = fresh();
+	const struct fx_verbs *v = fx_verbs_fresh();
 	int was = dup(STDERR_FILENO), to = memfd_create("log", MFD_CLOEXEC);
 	struct wb_xport_region r;
 	struct wb_err err = {0};
