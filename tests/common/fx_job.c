@@ -57,7 +57,8 @@ static uint32_t scatter(
 	return n;
 }
 
-struct fx_job *fx_job_make(struct fx_xport *f, uint64_t bytes, uint32_t ranges, uint64_t seed)
+struct fx_job *fx_job_make_at(
+	struct fx_xport *f, size_t off, uint64_t bytes, uint32_t ranges, uint64_t seed)
 {
 	struct fx_job *j = calloc(1, sizeof(*j));
 	struct wb_rng r = {seed};
@@ -66,13 +67,18 @@ struct fx_job *fx_job_make(struct fx_xport *f, uint64_t bytes, uint32_t ranges, 
 	j->bytes = bytes;
 	j->image = malloc(bytes);
 	fx_fill(j->image, bytes, seed);
-	j->n_src = scatter(&r, f->src.mem + wb_rng_below(&r, 9), bytes, ranges, j->src_iov);
-	j->n_dst = scatter(&r, f->dst.mem + wb_rng_below(&r, 9), bytes, ranges, j->dst_iov);
+	j->n_src = scatter(&r, f->src.mem + off + wb_rng_below(&r, 9), bytes, ranges, j->src_iov);
+	j->n_dst = scatter(&r, f->dst.mem + off + wb_rng_below(&r, 9), bytes, ranges, j->dst_iov);
 	for (uint32_t i = 0; i < j->n_src; i++) {
 		memcpy(j->src_iov[i].iov_base, j->image + at, j->src_iov[i].iov_len);
 		at += j->src_iov[i].iov_len;
 	}
 	return j;
+}
+
+struct fx_job *fx_job_make(struct fx_xport *f, uint64_t bytes, uint32_t ranges, uint64_t seed)
+{
+	return fx_job_make_at(f, 0, bytes, ranges, seed);
 }
 
 void fx_job_free(struct fx_job *j)

@@ -35,6 +35,10 @@ struct fx_look {
 /** fx_job_make - a chunk of @bytes, cut into up to @ranges ranges on each side; source bytes are
  *  filled in.  Release with fx_job_free(). */
 struct fx_job *fx_job_make(struct fx_xport *f, uint64_t bytes, uint32_t ranges, uint64_t seed);
+/** fx_job_make_at - the same, in the memory from @off on, for jobs that are under way together; up
+ *  to 64 bytes a range are left between ranges. */
+struct fx_job *fx_job_make_at(
+	struct fx_xport *f, size_t off, uint64_t bytes, uint32_t ranges, uint64_t seed);
 void fx_job_free(struct fx_job *j);
 bool fx_job_arrived(const struct fx_job *j);
 /** fx_grant_of, fx_write_of - calls for the chunk; @l NULL: nobody looks. */

@@ -87,6 +87,7 @@ static const struct {
 	uint32_t bytes, ranges;
 } shapes[] = {{8 * MIB, 1}, {100, 1}, {64 << 10, 3}, {MIB + 11, 500}};
 #define JOBS WB_ARRAY_SIZE(shapes)
+#define SPACE (9 * MIB) /* of each, since all are under way together */
 
 /* Ask for all, answer as they come, wait for all.  Nothing is asserted on the way: that takes
  * memory. */
@@ -127,10 +128,10 @@ START_TEST(a_chunk_takes_no_memory_and_no_lock)
 	struct fx_xport f;
 	int rc = 0;
 
-	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.mem_bytes = 17 * MIB});
+	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.mem_bytes = JOBS * SPACE});
 	fx_join(&f);
 	for (uint32_t i = 0; i < JOBS; i++)
-		jobs[i] = fx_job_make(&f, shapes[i].bytes, shapes[i].ranges, i);
+		jobs[i] = fx_job_make_at(&f, i * SPACE, shapes[i].bytes, shapes[i].ranges, i);
 	for (int i = 0; i < WARM; i++)
 		ck_assert_int_eq(move_all(&f, jobs), 0);
 	atomic_store(&seen, 0);
@@ -142,8 +143,10 @@ START_TEST(a_chunk_takes_no_memory_and_no_lock)
 	ck_assert_uint_ge(seen, 2ull * ROUNDS * 8 * MIB);
 	ck_assert_uint_eq(n_memory, 0);
 	ck_assert_uint_eq(n_lock, 0);
-	for (uint32_t i = 0; i < JOBS; i++)
+	for (uint32_t i = 0; i < JOBS; i++) {
+		ck_assert(fx_job_arrived(jobs[i]));
 		fx_job_free(jobs[i]);
+	}
 	fx_close(&f);
 }
 END_TEST
