@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "net/internal.h"
+#include "net/pace.h"
 #include "net/places.h"
 
 #include <errno.h>
@@ -19,10 +20,13 @@
 #define CONNS_MAX 4096
 #define PENDING_MAX 256
 #define SOURCE_MAX 64
+/* Handshakes of one address: a processor does some thousand a second. */
+#define PACE_BURST 64
+#define PACE_A_SECOND 32
 #define CLAIMS_MAX 1024
 #define CLAIMS_SOURCE_MAX 256
 
-enum state { WAITS, HANDSHAKE, SILENT, CLAIMS, KNOWN };
+enum state { WAITS, QUEUED, HANDSHAKE, SILENT, CLAIMS, KNOWN };
 
 /* A connection, and how far it has come; until it is known it holds a place among strangers, or,
  * once it has said who it is and that is looked at, among claims. */
@@ -45,6 +49,7 @@ struct wb_listener {
 	struct wb_watch *watch;
 	struct wb_timer *pause;
 	struct wb__places strangers, claims;
+	struct wb__pace pace;
 	struct conn *unopened;
 	uint32_t n_unopened, n_chan;
 	int fd;
@@ -136,7 +141,7 @@ static void put_out(struct wb__place *p)
 	struct conn *c = wb_container_of(p, struct conn, place);
 	struct wb_err err = {0};
 
-	if (c->state == WAITS || c->state == HANDSHAKE) {
+	if (c->state <= HANDSHAKE) {
 		if (c->chan)
 			wb__tls_abandon(c->chan);
 		free_conn(c);
@@ -172,15 +177,6 @@ static int chan_trust(void *cookie, enum wb_chan_trust how_far)
 	return 0;
 }
 
-static void silent(void *cookie)
-{
-	struct conn *c = cookie;
-	struct wb_err err = {0};
-
-	wb_err_set(&err, -ETIMEDOUT, "%s connected and said nothing", c->peer);
-	refuse(c, &err);
-}
-
 /* The deadline is for all of it: what it waited counts. */
 static void begin_tls(struct conn *c)
 {
@@ -203,6 +199,43 @@ static void begin_tls(struct conn *c)
 		return;
 	}
 	c->fd = -1;
+}
+
+/* An address that has had many waits for its turn, unless that is after the deadline. */
+static void take_turn(struct conn *c)
+{
+	uint64_t now = wb_now_ns(&wb_clock_real), at;
+	struct wb_err err = {0};
+
+	if (!wb__pace_take(&c->l->pace, &c->place.source, now,
+		    c->place.since_ns + c->l->o.limits.connect_ns, &at)) {
+		wb_err_set(&err, -EUSERS,
+			"%s turned away: more than %d handshakes a second of its address", c->peer,
+			PACE_A_SECOND);
+		refuse(c, &err);
+		return;
+	}
+	if (at == now) {
+		begin_tls(c);
+		return;
+	}
+	c->state = QUEUED;
+	c->place.patience_ns = LINGER_NS;
+	wb_watch_set(c->watch, 0);
+	wb_timer_start(c->timer, at - now, 0);
+}
+
+static void its_time(void *cookie)
+{
+	struct conn *c = cookie;
+	struct wb_err err = {0};
+
+	if (c->state == QUEUED) {
+		begin_tls(c);
+		return;
+	}
+	wb_err_set(&err, -ETIMEDOUT, "%s connected and said nothing", c->peer);
+	refuse(c, &err);
 }
 
 static void hand_out_raw(struct conn *c)
@@ -240,7 +273,7 @@ static void first_byte(void *cookie, int events)
 		return;
 	}
 	if (byte == TLS_HANDSHAKE)
-		begin_tls(p);
+		take_turn(p);
 	else {
 		/* The watcher must be gone before another owner closes the descriptor. */
 		wb_watch_destroy(p->watch);
@@ -299,7 +332,7 @@ static void take_connection(
 		c->next->prev = &c->next;
 	l->unopened = c;
 	l->n_unopened++;
-	if (wb_timer_create(l->loop, silent, c, &c->timer) < 0 ||
+	if (wb_timer_create(l->loop, its_time, c, &c->timer) < 0 ||
 		wb_watch_create(l->loop, fd, WB_READABLE, first_byte, c, &c->watch) < 0) {
 		free_conn(c);
 		return;
@@ -363,6 +396,7 @@ int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct
 	wb__places_init(&l->strangers, o->pending_max ? o->pending_max : PENDING_MAX,
 		o->source_max ? o->source_max : SOURCE_MAX);
 	wb__places_init(&l->claims, CLAIMS_MAX, CLAIMS_SOURCE_MAX);
+	wb__pace_init(&l->pace, PACE_BURST, PACE_A_SECOND);
 	wb__tls_ref(o->tls);
 	rc = wb__tcp_bind("listen", o->host, o->port, &l->fd, &l->port, err);
 	if (!rc && (wb_timer_create(loop, pause_over, l, &l->pause) < 0 ||

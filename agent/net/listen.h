@@ -12,8 +12,10 @@
  * key, else when wb_chan_trust() says so.  Of strangers there are so many in all and of one
  * address; when the house is full, the address that has most of them gives one up for an address
  * that has fewer, else the oldest goes that has not got on.  Those whose claim is looked at
- * (WB_CHAN_CLAIMS) are counted for themselves: 1024, 256 of one address.  Silent connections end at
- * a deadline. Threads: the loop's.  Layer: net (L1).
+ * (WB_CHAN_CLAIMS) are counted for themselves: 1024, 256 of one address.  Handshakes of one address
+ * but this pod's own begin at a pace, 64 at once and then 32 a second, since they take our
+ * processor: who comes faster waits, and is turned away where that is past its deadline.  Silent
+ * connections end at a deadline. Threads: the loop's.  Layer: net (L1).
  */
 #include "net/tls.h"
 

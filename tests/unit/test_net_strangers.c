@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define MANY 12
+#define SOCKETS 80
 
 /* The last channel handed out is server.ch; all of them are ch[]. */
 static struct fx_end server, client[4];
@@ -23,7 +24,7 @@ static int n_ch, ended;
 static char why_ended[WB_ERR_MSG_MAX];
 static struct wb_listener *l;
 static struct wb_tls *st, *ct;
-static int fd[MANY], n_fd;
+static int fd[SOCKETS], n_fd;
 
 static void on_end(void *cookie, struct wb_chan *c, const struct wb_err *why)
 {
@@ -47,11 +48,12 @@ static void open_port(struct wb_listen_opts o)
 {
 	const struct wb_listen_cb cb = {&server, on_chan, NULL, fx_on_refused};
 	struct wb_err err = {0};
+	uint64_t deadline = o.limits.connect_ns;
 
 	o.host = "127.0.0.1";
 	o.tls = st;
 	o.limits = fx_limits;
-	o.limits.connect_ns = 100 * WB_NS_PER_S; /* nobody ends by itself */
+	o.limits.connect_ns = deadline ? deadline : 100 * WB_NS_PER_S; /* nobody ends by itself */
 	ck_assert_msg(!wb_listen(fx_loop, &o, &cb, &l, &err), "%s", err.msg);
 }
 
@@ -97,7 +99,7 @@ static void idle(int n, unsigned pod)
 
 		ck_assert_int_eq(bind(s, (struct sockaddr *)&from, sizeof(from)), 0);
 		ck_assert_int_eq(connect(s, (struct sockaddr *)&to, sizeof(to)), 0);
-		ck_assert_int_lt(n_fd, MANY);
+		ck_assert_int_lt(n_fd, SOCKETS);
 		fd[n_fd++] = s;
 	}
 	for (int i = 0; i < 5; i++)
@@ -175,6 +177,60 @@ START_TEST(where_a_handshake_takes_the_key_who_is_in_holds_no_place)
 }
 END_TEST
 
+/* They begin a handshake that is none, so that each is refused when it has its turn. */
+static void begin_handshakes(int n, unsigned pod)
+{
+	static const char hello[] = "\x16\x03\x03\x00\x05nopes";
+
+	idle(n, pod);
+	for (int i = n_fd - n; i < n_fd; i++)
+		ck_assert_int_eq(send(fd[i], hello, sizeof(hello), 0), sizeof(hello));
+}
+
+/* 64 at once, and one each 31 ms. */
+START_TEST(handshakes_of_one_address_begin_at_a_pace)
+{
+	uint64_t began = wb_now_ns(&wb_clock_real), after;
+
+	open_port((struct wb_listen_opts){.source_max = SOCKETS});
+	begin_handshakes(72, 66);
+	fx_loop_until(&server.refused, 72);
+	after = wb_now_ns(&wb_clock_real) - began;
+	ck_assert_msg(after >= 8 * WB_NS_PER_S / 32, "all were looked at after %llu ms",
+		(unsigned long long)after / WB_NS_PER_MS);
+}
+END_TEST
+
+START_TEST(whose_turn_comes_too_late_is_turned_away)
+{
+	open_port((struct wb_listen_opts){
+		.source_max = SOCKETS, .limits.connect_ns = 300 * WB_NS_PER_MS});
+	server.refusal[0] = '\0';
+	begin_handshakes(SOCKETS, 66);
+	while (!strstr(server.refusal, "more than 32 handshakes a second")) {
+		ck_assert_msg(server.refused < SOCKETS, "%s", server.refusal);
+		wb_loop_run_once(fx_loop, true);
+	}
+}
+END_TEST
+
+START_TEST(an_address_that_has_used_up_its_handshakes_keeps_no_other_out)
+{
+	int n;
+
+	open_port((struct wb_listen_opts){.source_max = SOCKETS});
+	begin_handshakes(78, 66);
+	fx_loop_until(&server.refused, 64);
+	n = server.refused;
+	begin_handshakes(1, 67);
+	fx_loop_until(&server.refused, n + 1);
+	while (!strstr(server.refusal, "127.0.0.67"))
+		wb_loop_run_once(fx_loop, true);
+	ck_assert_int_lt(server.refused, 79); /* some of the others still wait */
+	dial_in(&client[0]); /* from within the pod: without a pace */
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("strangers");
@@ -186,6 +242,9 @@ int main(void)
 	tcase_add_test(
 		t, where_a_handshake_proves_nothing_the_house_is_full_of_those_who_say_nothing);
 	tcase_add_test(t, where_a_handshake_takes_the_key_who_is_in_holds_no_place);
+	tcase_add_test(t, handshakes_of_one_address_begin_at_a_pace);
+	tcase_add_test(t, whose_turn_comes_too_late_is_turned_away);
+	tcase_add_test(t, an_address_that_has_used_up_its_handshakes_keeps_no_other_out);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }
