@@ -4,8 +4,9 @@
     counts.py [--newest N] [--json] [TIER...]
 
 Prints a row for each tier and load: how many runs, how many tests passed in the best of them, how long they took, and
-which tests failed in how many of them. A test that passed when it was run again alone counts as one that failed. "ci" stands for runs of
-run.py, a number for runs of flakes.py beside so many busy processes. Of each row the newest N=10 runs count.
+which tests failed in how many of them, and the machine's load average meanwhile, the tier's own part in it. A test
+that passed when it was run again alone counts as one that failed. "ci" stands for runs of run.py, a number for runs of
+flakes.py beside so many busy processes. Of each row the newest N=10 runs count.
 """
 import argparse
 import collections
@@ -19,6 +20,11 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 def cache():
     return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "weightbridge", "ci")
+
+
+def load_of_the_last(seconds):
+    """The machine's load average over about so long."""
+    return round(os.getloadavg()[0 if seconds < 150 else 1 if seconds < 500 else 2], 1)
 
 
 def commit():
@@ -38,7 +44,7 @@ class Ledger:
     def add(self, tier, beside, at, seconds, passed, failed, skipped):
         """@beside busy processes, None: continuous integration. @failed: names of tests, also of those that passed later."""
         line = json.dumps({"at": round(at), "commit": commit(), "tier": tier, "beside": beside, "seconds": round(seconds),
-                           "passed": passed, "failed": sorted(set(failed)), "skipped": skipped})
+                           "load": load_of_the_last(seconds), "passed": passed, "failed": sorted(set(failed)), "skipped": skipped})
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             os.write(fd, f"\n{line}\n".encode())  # in one piece: two runs may end at once; and not behind a line cut short
@@ -71,6 +77,7 @@ def table(runs, newest):
         failed = collections.Counter(name for r in of for name in r["failed"])
         yield {"tier": tier, "beside": "ci" if beside is None else beside, "runs": len(of), "tests": max(r["passed"] for r in of),
                "seconds": [min(r["seconds"] for r in of), max(r["seconds"] for r in of)],
+               "load": [f([r["load"] for r in of if "load" in r] or [0]) for f in (min, max)],
                "clean_runs": sum(not r["failed"] for r in of), "failed": dict(sorted(failed.items())),
                "commits": [of[0]["commit"], of[-1]["commit"]]}
 
@@ -78,7 +85,8 @@ def table(runs, newest):
 def text(row):
     failed = ", ".join(f"{name} in {n}" for name, n in row["failed"].items()) or "nothing failed"
     return (f"{row['tier']:20} {row['beside']!s:>4} {row['runs']:4} runs ({row['clean_runs']} clean) {row['tests']:6} tests  "
-            f"{row['seconds'][0]} to {row['seconds'][1]} s  {' to '.join(dict.fromkeys(row['commits']))}: {failed}")
+            f"{row['seconds'][0]} to {row['seconds'][1]} s  load {row['load'][0]} to {row['load'][1]}  "
+            f"{' to '.join(dict.fromkeys(row['commits']))}: {failed}")
 
 
 def main(argv):

@@ -288,6 +288,7 @@ def each_run_is_written_down_and_the_newest_are_added_up():
     assert (a["runs"], a["clean_runs"], a["failed"]) == (4, 1, {"test_x": 2, "(the command)": 1}), a
     assert a["tests"] == 9, a  # of runs that were not broken
     assert rows["a", 8]["failed"] == {"test_y": 1} and rows["a", 8]["seconds"] == [61, 61], rows
+    assert 0 <= rows["a", 8]["load"][0] == rows["a", 8]["load"][1] and f"load {rows['a', 8]['load'][0]} to" in counts.text(rows["a", 8])
     a = next(counts.table(ledger.runs(), 2))
     assert (a["runs"], a["failed"]) == (2, {"test_x": 1, "(the command)": 1}), a
     assert "4 runs (1 clean)" in counts.text(rows["a", "ci"]) and "test_x in 2" in counts.text(rows["a", "ci"])
