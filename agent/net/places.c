@@ -22,15 +22,17 @@ static uint32_t count(const struct wb__places *s, const struct wb__source *sourc
 
 enum who { LATE, SILENT, ANY }; /* that have had their time; or are not firm; or may go at all */
 
-/* The oldest of @source (NULL: of all) that may go. */
-static struct wb__place *oldest(
-	const struct wb__places *s, const struct wb__source *source, enum who who, uint64_t now_ns)
+/* The oldest that may go of @source (NULL: of all addresses that have at least so many). */
+static struct wb__place *oldest(const struct wb__places *s, const struct wb__source *source,
+	uint32_t at_least, enum who who, uint64_t now_ns)
 {
 	for (struct wb__place *p = s->first; p; p = p->next) {
 		if (source && !wb__source_equal(&p->source, source))
 			continue;
-		if (now_ns - p->since_ns > p->patience_ns || (who >= SILENT && !p->is_firm) ||
-			who == ANY)
+		if (now_ns - p->since_ns <= p->patience_ns && (who < SILENT || p->is_firm) &&
+			who < ANY)
+			continue;
+		if (source || count(s, &p->source) >= at_least)
 			return p;
 	}
 	return NULL;
@@ -63,17 +65,17 @@ bool wb__places_room(const struct wb__places *s, const struct wb__source *source
 		return true;
 	n = count(s, source);
 	if (n >= s->source_max && !wb__source_is_here(source)) {
-		*out = oldest(s, source, LATE, now_ns);
+		*out = oldest(s, source, 0, LATE, now_ns);
 		return *out != NULL;
 	}
 	if (s->n < s->n_max)
 		return true;
 	from = greediest(s, &most);
-	*out = oldest(s, from, most > n + 1 ? SILENT : LATE, now_ns);
+	*out = oldest(s, from, 0, most > n + 1 ? SILENT : LATE, now_ns);
 	if (!*out)
-		*out = oldest(s, NULL, LATE, now_ns);
+		*out = oldest(s, NULL, n + 1, LATE, now_ns);
 	if (!*out && most >= FAR_MORE * (n + 1))
-		*out = oldest(s, from, ANY, now_ns);
+		*out = oldest(s, from, 0, ANY, now_ns);
 	return *out != NULL;
 }
 

@@ -7,11 +7,12 @@
  *
  * So many in all, and of one address (but from within this pod, which nobody else can be).  When
  * all places are taken, the address that has most of them gives one to an address that has fewer,
- * its oldest; else the oldest goes that has had its time; else the oldest of an address that has
- * far more, also a firm one, and one that waits for us: a few addresses that ask for what takes
- * long would have all places else.  Of many that come at once those before stay: they are nearly
- * through.
- * No sockets and no clock in here.  Threads: the loop's.  Layer: net (L1), internal.
+ * its oldest; else the oldest goes that has had its time, of an address that has more than who
+ * comes: who has many would crowd out who is slow once else; else the oldest of an address that
+ * has far more, also a firm one, and one that waits for us: a few addresses that ask for what
+ * takes long would have all places else.  Of many that come at once those before stay: they are
+ * nearly through. No sockets and no clock in here.  Threads: the loop's.  Layer: net (L1),
+ * internal.
  */
 #include "net/internal.h"
 

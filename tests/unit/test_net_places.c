@@ -94,6 +94,32 @@ START_TEST(our_own_address_has_no_share_but_makes_room_for_others)
 }
 END_TEST
 
+/* Whose page is slow to come, because we are, has one place; those who read theirs slowly have
+ * many, come again when one of them was cut, and are in no hurry. */
+START_TEST(who_has_many_places_takes_none_of_one_who_has_one)
+{
+	struct wb__place at[8] = {0}, *gone;
+	struct wb__source two = source_of(2), three = source_of(3);
+	struct wb__places s;
+
+	wb__places_init(&s, 8, 4);
+	for (unsigned i = 0; i < 8; i++) {
+		at[i] = (struct wb__place){.source = source_of(i == 0  ? 1
+							       : i < 5 ? 2
+								       : 3),
+			.since_ns = 1,
+			.patience_ns = i == 0 ? 100 : UINT64_MAX,
+			.is_firm = true};
+		wb__place_take(&s, &at[i]);
+	}
+	ck_assert(!wb__places_room(&s, &two, 1000, &gone));
+	ck_assert(!wb__places_room(&s, &three, 1000, &gone));
+	/* Who has none may take that of who has had its time, or of who has far more. */
+	ck_assert(wb__places_room(&s, &(struct wb__source){.a = {9}}, 1000, &gone));
+	ck_assert(gone == &at[0]);
+}
+END_TEST
+
 static const struct {
 	const char *address;
 	bool is_here;
@@ -126,6 +152,7 @@ int main(void)
 	TCase *t = tcase_create("places");
 
 	tcase_add_loop_test(t, who_is_slow_or_greedy_makes_room, 0, WB_ARRAY_SIZE(rooms));
+	tcase_add_test(t, who_has_many_places_takes_none_of_one_who_has_one);
 	tcase_add_test(t, our_own_address_has_no_share_but_makes_room_for_others);
 	tcase_add_loop_test(t, only_the_loopback_address_itself_is_here, 0, WB_ARRAY_SIZE(heres));
 	suite_add_tcase(s, t);
