@@ -6,6 +6,7 @@
 #include "mem/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -278,4 +279,112 @@ void wb_mem_export_finish(struct wb_mem_export *x)
 		close(x->piece[i].fd);
 	memset(x, 0, sizeof(*x));
 	x->desc.fd = -1;
+}
+
+/* ---- for a network interface ----------------------------------------------------------------- */
+
+static void find_pci(struct wb_gpu *g, char *out, size_t out_bytes)
+{
+	int bus = 0, device = 0, domain = 0;
+
+	if (g->cu->device_attribute(&bus, WBCU_DEVICE_PCI_BUS, g->number) ||
+		g->cu->device_attribute(&device, WBCU_DEVICE_PCI_DEVICE, g->number) ||
+		g->cu->device_attribute(&domain, WBCU_DEVICE_PCI_DOMAIN, g->number))
+		return;
+	snprintf(out, out_bytes, "%04x:%02x:%02x.0", (unsigned)domain & 0xffffff,
+		(unsigned)bus & 0xff, (unsigned)device & 0xff);
+}
+
+/* The driver exports whole pages of the host's size. */
+static int export_dmabuf(
+	struct wb_gpu *g, const struct range *want, struct wb_mem_nic *x, struct wb_err *err)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), first = want->addr / page * page;
+	uint64_t end = wb_align_up(want->addr + want->bytes, page);
+	int has = 0, fd = -1, rc;
+
+	rc = wb_gpu_rc(g, g->cu->device_attribute(&has, WBCU_DEVICE_HAS_DMABUF, g->number),
+		"cuDeviceGetAttribute", err);
+	if (rc)
+		return rc;
+	if (!has)
+		return wb_err_set(err, -ENOTSUP, "%s exports no memory as dma-bufs", g->name);
+	rc = wb_gpu_rc(g, g->cu->range_export(&fd, first, end - first, WBCU_RANGE_DMABUF, 0),
+		"cuMemGetHandleForAddressRange", err);
+	if (rc)
+		return rc;
+	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	x->dmabuf_fd = fd;
+	x->dmabuf_off = want->addr - first;
+	return 0;
+}
+
+int wb_mem_nic(const void *addr, uint64_t bytes, struct wb_mem_nic *out, struct wb_err *err)
+{
+	const struct range want = {(uintptr_t)addr, bytes};
+	struct wb_mem_nic x = {.dmabuf_fd = -1};
+	struct wb_err here = {0};
+	uint8_t uuid[WB_MEM_UUID_BYTES];
+	struct wb_gpu *g;
+	int rc = wb_mem_device(addr, bytes, uuid, err);
+
+	assert(out);
+	if (!rc)
+		rc = wb_gpu_get(uuid, &g, err);
+	if (rc)
+		return rc;
+	find_pci(g, x.pci, sizeof(x.pci));
+	rc = wb_gpu_enter(g, &here);
+	if (!rc) {
+		rc = export_dmabuf(g, &want, &x, &here);
+		wb_gpu_leave(g);
+	}
+	wb_gpu_put(g);
+	if (rc == -EIO)
+		return wb_err_set(err, rc, "%s", here.msg);
+	snprintf(x.why, sizeof(x.why), "%.250s", here.msg);
+	*out = x;
+	return 0;
+}
+
+void wb_mem_nic_finish(struct wb_mem_nic *x)
+{
+	if (x->dmabuf_fd >= 0)
+		close(x->dmabuf_fd);
+	x->dmabuf_fd = -1;
+}
+
+/* ---- to try with ------------------------------------------------------------------------------
+ */
+
+int wb_mem_sample(uint64_t bytes, struct wb_mem_sample *out, struct wb_err *err)
+{
+	struct wb_mem_sample s = {.bytes = bytes};
+	uint64_t addr = 0;
+	int rc = wb_gpu_get(NULL, &s.gpu, err);
+
+	if (rc)
+		return rc;
+	rc = wb_gpu_enter(s.gpu, err);
+	if (!rc) {
+		rc = wb_gpu_rc(s.gpu, s.gpu->cu->mem_alloc(&addr, bytes), "cuMemAlloc", err);
+		wb_gpu_leave(s.gpu);
+	}
+	if (rc) {
+		wb_gpu_put(s.gpu);
+		return rc;
+	}
+	s.addr = (void *)(uintptr_t)addr;
+	*out = s;
+	return 0;
+}
+
+void wb_mem_sample_finish(struct wb_mem_sample *s)
+{
+	if (!wb_gpu_enter(s->gpu, NULL)) {
+		s->gpu->cu->mem_free((uintptr_t)s->addr);
+		wb_gpu_leave(s->gpu);
+	}
+	wb_gpu_put(s->gpu);
+	memset(s, 0, sizeof(*s));
 }

@@ -151,6 +151,38 @@ int wb_mem_export(const void *addr, uint64_t bytes, struct wb_mem_export *out, s
 /** wb_mem_export_finish - close its descriptors.  A zeroed one is allowed. */
 void wb_mem_export_finish(struct wb_mem_export *x);
 
+/* What a network interface has to be told of memory of a device. */
+struct wb_mem_nic {
+	int dmabuf_fd; /* owned; -1 = none, for the reason in .why */
+	uint64_t dmabuf_off; /* of the first byte in it */
+	char pci[16]; /* where the device is: "0000:3b:00.0"; "" = the driver does not say */
+	char why[256];
+};
+
+/**
+ * wb_mem_nic - describe [@addr, @addr + @bytes), this process's own or imported, for registering
+ * @out:	written on success; wb_mem_nic_finish().  The dma-buf keeps the memory, as what is
+ *		registered from it does, also when its descriptor is closed
+ * 0, also where the device exports no dma-buf; -EINVAL: no memory of one device; -ENOTSUP: no
+ * driver; -EIO.  Makes a context of the device where this process has none.
+ */
+int wb_mem_nic(const void *addr, uint64_t bytes, struct wb_mem_nic *out, struct wb_err *err);
+/** wb_mem_nic_finish - close its descriptor.  Again: nothing; a zeroed one is not allowed. */
+void wb_mem_nic_finish(struct wb_mem_nic *x);
+
+/* Memory of a device that is there to be tried with. */
+struct wb_mem_sample {
+	void *addr; /* of the device */
+	uint64_t bytes;
+	struct wb_gpu *gpu; /* owned reference */
+};
+
+/** wb_mem_sample - allocate @bytes on the first device of this process: 0; -ENOTSUP, -ENODEV: there
+ *  is none; -ENOMEM, -EIO.  wb_mem_sample_finish() */
+int wb_mem_sample(uint64_t bytes, struct wb_mem_sample *out, struct wb_err *err);
+/** wb_mem_sample_finish - free it. */
+void wb_mem_sample_finish(struct wb_mem_sample *s);
+
 /** wb_memfd_create - a memfd of @bytes, close-on-exec, sealed against shrinking and growing.
  *  Returns the descriptor, -EINVAL, -EMFILE, -ENOMEM, ... */
 int wb_memfd_create(const char *name, uint64_t bytes, struct wb_err *err);

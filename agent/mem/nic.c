@@ -93,3 +93,80 @@ uint64_t wb_nic_bytes_per_s(const char *root, const char *name)
 	pci = wb_pci_bytes_per_s(path);
 	return pci && pci < rate ? pci : rate;
 }
+
+/* ---- which is near to what ------------------------------------------------------------------- */
+
+#define AT_ROOT 100u
+#define AT_NODE 200u
+#define FAR 300u
+
+/* What follows the last "/devices" that stands for itself: "pci0000:00/0000:00:01.0/..". */
+static const char *below_devices(const char *path)
+{
+	static const char mark[] = "/devices/";
+	const char *at = strstr(path, mark), *next;
+
+	while (at && (next = strstr(at + 1, mark)))
+		at = next;
+	return at ? at + sizeof(mark) - 1 : NULL;
+}
+
+static uint32_t parts(const char *path)
+{
+	uint32_t n = *path ? 1 : 0;
+
+	for (; *path; path++)
+		n += *path == '/';
+	return n;
+}
+
+/* Names that both paths begin with; *a and *b move behind them. */
+static uint32_t common(const char **a, const char **b)
+{
+	uint32_t n = 0;
+
+	for (;;) {
+		size_t k = strcspn(*a, "/");
+
+		if (!k || strcspn(*b, "/") != k || strncmp(*a, *b, k) != 0)
+			return n;
+		n++;
+		*a += k + ((*a)[k] == '/');
+		*b += k + ((*b)[k] == '/');
+	}
+}
+
+/* The node that the folder of a device names, or -1. */
+static int node_of(const char *folder)
+{
+	double n = number_in(folder, "numa_node");
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/numa_node", folder) >= (int)sizeof(path) ||
+		access(path, F_OK) != 0)
+		return -1;
+	return (int)n;
+}
+
+uint32_t wb_pci_distance(const char *root, const char *pci, const char *device)
+{
+	char link[PATH_MAX], one[PATH_MAX], other[PATH_MAX];
+	const char *a, *b;
+	uint32_t n;
+
+	if (!*pci || strchr(pci, '/') || *pci == '.')
+		return WB_PCI_UNKNOWN;
+	snprintf(link, sizeof(link), "%s/bus/pci/devices/%s", root ? root : "/sys", pci);
+	if (!realpath(link, one) || !realpath(device, other))
+		return WB_PCI_UNKNOWN;
+	a = below_devices(one);
+	b = below_devices(other);
+	if (!a || !b || strncmp(a, "pci", 3) != 0 || strncmp(b, "pci", 3) != 0)
+		return WB_PCI_UNKNOWN;
+	n = common(&a, &b);
+	if (n > 1)
+		return parts(a) + parts(b);
+	if (n == 1)
+		return AT_ROOT;
+	return node_of(one) >= 0 && node_of(one) == node_of(other) ? AT_NODE : FAR;
+}

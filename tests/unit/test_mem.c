@@ -353,6 +353,58 @@ START_TEST(an_interface_is_no_faster_than_its_way_to_the_processor)
 }
 END_TEST
 
+#define LEAF "devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/"
+#define GPU_AT LEAF "0000:10:00.0"
+
+static const struct {
+	const char *folder, *node; /* of the NIC; "" = it names none */
+	uint32_t far;
+} places[] = {
+	{LEAF "0000:11:00.0", "0", 2}, /* below the same port of a switch */
+	{"devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:01.0/0000:11:00.0", "0", 4},
+	{"devices/pci0000:00/0000:00:01.0/0000:11:00.0", "0", 4}, /* at the root's port itself */
+	{"devices/pci0000:00/0000:00:02.0/0000:11:00.0", "0", 100},
+	{"devices/pci0000:00/0000:11:00.0", "1", 100},
+	{"devices/pci0000:40/0000:40:01.0/0000:11:00.0", "0", 200},
+	{"devices/pci0000:80/0000:80:01.0/0000:11:00.0", "1", 300},
+	{"devices/pci0000:80/0000:80:01.0/0000:11:00.0", "", 300},
+	{"devices/pci0000:80/0000:80:01.0/0000:11:00.0", "-1", 300},
+	{"devices/platform/nic", "0", WB_PCI_UNKNOWN}, /* another bus */
+	{"devices/virtual/net/x", "0", WB_PCI_UNKNOWN},
+};
+
+static void link_to(const char *name, const char *folder)
+{
+	char from[512], to[512], keep[512];
+
+	snprintf(keep, sizeof(keep), "%s", name);
+	*strrchr(keep, '/') = '\0';
+	snprintf(from, sizeof(from), "%.400s/x", keep);
+	put(from, "");
+	snprintf(from, sizeof(from), "%s/%.200s", top, name);
+	snprintf(to, sizeof(to), "%s/%.200s", top, folder);
+	ck_assert_int_eq(symlink(to, from), 0);
+}
+
+START_TEST(the_fewer_bridges_between_two_devices_the_nearer_they_are)
+{
+	char path[512], nic[512];
+
+	put(GPU_AT "/numa_node", "0\n");
+	snprintf(path, sizeof(path), "%s/%s", places[_i].folder,
+		places[_i].node[0] ? "numa_node" : "vendor");
+	put(path, places[_i].node);
+	link_to("bus/pci/devices/0000:10:00.0", GPU_AT);
+	link_to("class/infiniband/nic/device", places[_i].folder);
+	snprintf(nic, sizeof(nic), "%s/class/infiniband/nic/device", top);
+	ck_assert_uint_eq(wb_pci_distance(top, "0000:10:00.0", nic), places[_i].far);
+	ck_assert_uint_eq(wb_pci_distance(top, "0000:10:00.1", nic), WB_PCI_UNKNOWN);
+	ck_assert_uint_eq(wb_pci_distance(top, "", nic), WB_PCI_UNKNOWN);
+	ck_assert_uint_eq(wb_pci_distance(top, "../devices/0000:10:00.0", nic), WB_PCI_UNKNOWN);
+	ck_assert_uint_eq(wb_pci_distance(top, "0000:10:00.0", "none"), WB_PCI_UNKNOWN);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("mem");
@@ -379,6 +431,8 @@ int main(void)
 		t, a_list_that_is_not_understood_is_no_node, 0, (int)WB_ARRAY_SIZE(bad_list));
 	tcase_add_loop_test(t, an_interface_is_as_fast_as_its_link_if_it_is_a_device, 0,
 		(int)WB_ARRAY_SIZE(links));
+	tcase_add_loop_test(t, the_fewer_bridges_between_two_devices_the_nearer_they_are, 0,
+		WB_ARRAY_SIZE(places));
 	tcase_add_loop_test(t, an_interface_is_no_faster_than_its_way_to_the_processor, 0,
 		(int)WB_ARRAY_SIZE(paths));
 	suite_add_tcase(s, t);

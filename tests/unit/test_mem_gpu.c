@@ -559,6 +559,62 @@ START_TEST(a_dmabuf_is_something_to_register_and_has_no_address)
 }
 END_TEST
 
+static int open_descriptors(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static const struct {
+	const char *script, *pci, *why; /* "" = there is one */
+} for_nics[] = {
+	{"", "0000:10:00.0", ""},
+	{"device 0 33 59; device 0 34 3; device 0 50 10", "000a:3b:03.0", ""},
+	{"device 0 124 0", "0000:10:00.0", "Stand-in 0 exports no memory as dma-bufs"},
+	{"fail cuMemGetHandleForAddressRange 801", "0000:10:00.0", "cuMemGetHandleForAddressRange"},
+	{"fail cuMemGetHandleForAddressRange 1", "0000:10:00.0", "cuMemGetHandleForAddressRange"},
+};
+
+static const char *for_nics_needs(int row)
+{
+	return for_nics[row].script[0] ? FX_SCRIPT : NULL;
+}
+
+/* Whole pages are exported, and the range lies in them; the caller's is the descriptor. */
+START_TEST(a_nic_is_told_where_memory_of_a_device_is)
+{
+	static const uint64_t pieces[] = {BLOCK};
+	uint64_t addr = segments(0, pieces, 1, true), page = (uint64_t)sysconf(_SC_PAGESIZE);
+	bool is_there = !for_nics[_i].why[0];
+	struct wb_err err = {0};
+	struct wb_mem_nic nic;
+	int before;
+
+	if (for_nics[_i].script[0])
+		fx_cuda_do(for_nics[_i].script);
+	before = open_descriptors();
+	ck_assert_msg(!wb_mem_nic((void *)(uintptr_t)(addr + page + 100), 1000, &nic, &err), "%s",
+		err.msg);
+	if (fx_cuda_is_device())
+		is_there = nic.dmabuf_fd >= 0; /* the machine's affair */
+	else
+		ck_assert_str_eq(nic.pci, for_nics[_i].pci);
+	ck_assert_int_eq(nic.dmabuf_fd >= 0, is_there);
+	ck_assert_int_eq(nic.why[0] == '\0', is_there);
+	ck_assert_msg(fx_cuda_is_device() || strstr(nic.why, for_nics[_i].why), "%s", nic.why);
+	ck_assert_uint_eq(nic.dmabuf_off, is_there ? 100 : 0);
+	ck_assert_int_eq(open_descriptors(), before + is_there);
+	ck_assert(!is_there || fcntl(nic.dmabuf_fd, F_GETFD) == FD_CLOEXEC);
+	wb_mem_nic_finish(&nic);
+	wb_mem_nic_finish(&nic);
+	ck_assert_int_eq(open_descriptors(), before);
+	ck_assert_int_eq(wb_mem_nic(&nic, sizeof(nic), &nic, &err), -EINVAL);
+}
+END_TEST
+
 static const struct {
 	const char *script, *line;
 } reaches[] = {
@@ -657,6 +713,7 @@ int main(void)
 	FX_CUDA_ADD_ROWS(t, an_allocator_decides_what_memory_can_travel_as, exports, NULL);
 	FX_CUDA_ADD(t, both_ends_of_a_range_say_which_device_it_is_on, NULL);
 	FX_CUDA_ADD(t, a_dmabuf_is_something_to_register_and_has_no_address, NULL);
+	FX_CUDA_ADD_ROWS(t, a_nic_is_told_where_memory_of_a_device_is, for_nics, for_nics_needs);
 	FX_CUDA_ADD_ROWS(t, a_line_says_what_can_be_reached, reaches, reach_needs);
 	FX_CUDA_ADD(t, without_a_driver_nothing_is_reached_and_it_is_said,
 		"a machine without a driver");

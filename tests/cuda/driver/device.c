@@ -159,6 +159,7 @@ static void make_device(int i)
 
 	d->number = i;
 	d->attribute[WBCU_DEVICE_SM_COUNT] = 2;
+	d->attribute[WBCU_DEVICE_PCI_BUS] = 0x10 + i;
 	d->attribute[WBCU_DEVICE_MAJOR] = 9;
 	d->attribute[WBCU_DEVICE_HAS_VMM] = 1;
 	d->attribute[WBCU_DEVICE_EXPORTS_FD] = 1;
