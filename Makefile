@@ -185,6 +185,12 @@ FAKEVERBS := $(O)/fake/libibverbs.so.1
 $(FAKEVERBS): $(call obj,$(wildcard tests/fakeverbs/*.c)) tests/fakeverbs/fakeverbs.map
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/fakeverbs/fakeverbs.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
+# The same as it was before it knew dma-bufs.
+FAKEVERBS_OLD := $(O)/fake/old/libibverbs.so.1
+$(FAKEVERBS_OLD): $(call obj,$(wildcard tests/fakeverbs/*.c)) tests/fakeverbs/fakeverbs.map
+	@mkdir -p $(@D)
+	@sed '/^IBVERBS_1.12/,/^}/d' tests/fakeverbs/fakeverbs.map >$(@D)/map
+	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=$(@D)/map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
 RC := $(O)/tools/rc_semantics
 $(RC): $(call obj,tests/roce/rc_semantics.c)
 	@mkdir -p $(@D)
@@ -199,7 +205,7 @@ $(FAKECUDA): $(call obj,$(wildcard tests/cuda/driver/*.c)) $(PLAYED) tests/cuda/
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=tests/cuda/driver/fakecuda.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
 MATRIX := $(O)/tools/cuda_matrix
 $(MATRIX): $(call obj,$(wildcard tests/cuda/matrix/*.c) tests/common/fx_cuda.c tests/common/fx_beside.c) $(ARCHIVES) ; $(link) $(ALL_LIBS)
-$(UNITS): | $(FAKEVERBS) $(FAKECUDA)
+$(UNITS): | $(FAKEVERBS) $(FAKEVERBS_OLD) $(FAKECUDA)
 $(O)/bench/verbs: | $(FAKEVERBS)
 # Its calls of these come to the test first, which counts them.
 $(O)/tests/test_xport_path: private override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray,--wrap=pthread_mutex_lock

@@ -10,6 +10,7 @@
 
 #define CONNS_FIRST 64u
 #define PLACE_BITS 16 /* WB_XPORT_CONNS_MAX */
+#define PAGE_MIN 4096u /* that any host has: pages may be larger */
 #define GEN_MASK ((1u << (WB__TAG_SHIFT - PLACE_BITS)) - 1)
 
 _Static_assert(WB_XPORT_SET_MAX <= 1u << (32 - WB__TAG_SHIFT), "a tag for each of a set");
@@ -19,6 +20,7 @@ void wb__book_init(struct wb__book *b, uint32_t conns_max, uint32_t caps)
 	assert(conns_max && conns_max <= WB_XPORT_CONNS_MAX);
 	b->conns_max = conns_max;
 	b->needs_regions = caps & WB_XPORT_CAP_REGIONS;
+	b->moves_gpu = caps & WB_XPORT_CAP_GPU;
 	b->dying_tail = &b->dying;
 }
 
@@ -91,21 +93,56 @@ int wb__book_epoch_forget(struct wb__book *b, const struct wb_epoch_id *id)
 /* ---- regions ----------------------------------------------------------------------------------
  */
 
+static int check_gpu(const struct wb_xport_region *r, struct wb_err *err)
+{
+	const struct wb_xport_gpu *g = &r->gpu;
+
+	if (!memchr(g->pci, '\0', sizeof(g->pci)) || strchr(g->pci, '/'))
+		return wb_err_set(
+			err, -EINVAL, "a region's GPU has a PCI address that sysfs does not know");
+	if (!g->is_there)
+		return g->pci[0] || g->dmabuf_off || g->any_nic
+			       ? wb_err_set(err, -EINVAL,
+					 "a region is the host's memory, and says where a GPU is")
+			       : 0;
+	if (r->fd >= 0)
+		return wb_err_set(err, -EINVAL,
+			"a region of a GPU has a memfd: what it has is gpu.dmabuf_fd");
+	if (g->dmabuf_fd >= 0 && (g->dmabuf_off ^ (uintptr_t)r->base) & (PAGE_MIN - 1))
+		return wb_err_set(err, -EINVAL,
+			"a region of a GPU begins at %#llx of its dma-buf, which is another place "
+			"in a page than its address has",
+			(unsigned long long)g->dmabuf_off);
+	return 0;
+}
+
+int wb__region_check(const struct wb_xport_region *r, struct wb_err *err)
+{
+	if (!r->bytes || !r->base || r->bytes > (uintptr_t)-1 - (uintptr_t)r->base)
+		return wb_err_set(err, -EINVAL, "an empty region");
+	if ((unsigned)r->direction > WB_XPORT_LANDING)
+		return wb_err_set(err, -EINVAL, "a region has no direction %d", (int)r->direction);
+	return check_gpu(r, err);
+}
+
 int wb__book_region_put(
 	struct wb__book *b, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err)
 {
 	uint32_t i = 0;
+	int rc = wb__region_check(r, err);
 
-	if (!r->bytes || !r->base || r->bytes > (uintptr_t)-1 - (uintptr_t)r->base)
-		return wb_err_set(err, -EINVAL, "an empty region");
+	if (rc)
+		return rc;
 	while (i < WB__REGIONS_MAX && b->region[i].is_used)
 		i++;
 	if (i == WB__REGIONS_MAX)
 		return wb_err_set(err, -ENOSPC, "more than %d regions", WB__REGIONS_MAX);
 	b->region[i] = (struct wb__region){.is_used = true, .r = *r};
 	b->n_region = WB_MAX(b->n_region, i + 1);
-	if (r->fd >= 0)
+	if (wb__region_is_source(r))
 		wb__regions_put(&b->by_address, i, r);
+	if (r->gpu.is_there)
+		wb__regions_put(&b->of_gpu, i, r);
 	*id = i;
 	return 0;
 }
@@ -122,6 +159,7 @@ int wb__book_region_drop(struct wb__book *b, uint32_t id)
 	if (b->region[id].refs)
 		return -EBUSY;
 	wb__regions_drop(&b->by_address, id);
+	wb__regions_drop(&b->of_gpu, id);
 	b->region[id].is_used = false;
 	return 0;
 }
@@ -149,6 +187,33 @@ bool wb__book_in_regions(
 	struct wb__book *b, uint64_t object, const struct iovec *iov, uint32_t n_iov)
 {
 	return count_ranges(b, object, iov, n_iov, 0) == n_iov;
+}
+
+/* Is memory of a GPU among the ranges?  1, 0, or -EINVAL: one of them lies half in it. */
+static int is_gpu(struct wb__book *b, uint64_t object, const struct iovec *iov, uint32_t n_iov)
+{
+	int is = 0;
+
+	for (uint32_t i = 0; b->of_gpu.n && i < n_iov; i++) {
+		if (wb__regions_find(&b->of_gpu, object, iov[i].iov_base, 1) == WB__REGION_NONE)
+			continue;
+		is = 1;
+		if (wb__regions_find(&b->of_gpu, object, iov[i].iov_base, iov[i].iov_len) ==
+			WB__REGION_NONE)
+			return -EINVAL;
+	}
+	return is;
+}
+
+/* What the CPU must not touch is neither looked at nor, at the receiver, put there by it.  0; 1: it
+ * is a GPU's, and all is well. */
+static int check_ranges(const struct wb__book *b, int is, bool is_looked_at, bool is_put)
+{
+	if (is <= 0)
+		return is;
+	if (!b->moves_gpu)
+		return -ENOTSUP;
+	return is_looked_at || !is_put ? -EINVAL : 1;
 }
 
 static int hold(struct wb__book *b, uint64_t object, const struct iovec *iov, uint32_t n_iov)
@@ -428,11 +493,16 @@ int wb__book_grant(
 	struct wb__account *c = wb__book_get(b, conn);
 	struct wb__op *op;
 	uint32_t lane = 0, slot;
+	int rc;
 
 	if (!c || c->state >= WB__C_CLOSING)
 		return -ENOTCONN;
 	if (!c->info.is_dialer || c->state != WB__C_UP || sum_iov(g->iov, g->n_iov, g->chunk.bytes))
 		return -EINVAL;
+	rc = check_ranges(
+		b, is_gpu(b, c->info.epoch.object.hash, g->iov, g->n_iov), g->observe, g->copy);
+	if (rc < 0)
+		return rc;
 	if (c->outstanding >= c->info.depth || !pick_lane(c, &lane))
 		return -EAGAIN;
 	slot = c->free_slot[lane * c->n_slot + c->n_free[lane] - 1];
@@ -446,6 +516,7 @@ int wb__book_grant(
 	op->n_iov = g->n_iov;
 	op->observe = g->observe;
 	op->copy = g->copy;
+	op->is_gpu = rc;
 	op->ctx = g->ctx;
 	begin(op);
 	*out = (struct wb__entry){WB__ENTRY_GRANT, c, op, lane, op->id, &g->chunk, 0};
@@ -498,12 +569,17 @@ int wb__book_write(
 	struct wb__ask *ask;
 	struct wb__op *op;
 	uint32_t lane;
+	int rc;
 
 	if (!c || c->state != WB__C_UP)
 		return -ENOTCONN;
 	ask = open_ask(c, w->grant, &lane);
 	if (!ask)
 		return -ENOENT;
+	rc = check_ranges(
+		b, is_gpu(b, c->info.epoch.object.hash, w->iov, w->n_iov), w->observe, true);
+	if (rc < 0)
+		return rc;
 	if (sum_iov(w->iov, w->n_iov, ask->bytes) ||
 		hold(b, c->info.epoch.object.hash, w->iov, w->n_iov))
 		return -EINVAL;
@@ -516,6 +592,7 @@ int wb__book_write(
 	op->n_iov = w->n_iov;
 	op->observe = w->observe;
 	op->copy = NULL;
+	op->is_gpu = rc;
 	op->trailer = w->trailer;
 	op->ctx = w->ctx;
 	begin(op);

@@ -103,11 +103,13 @@ struct wb__book {
 	uint32_t tag; /* wb_xport_opts.tag: in the upper bits of connections' numbers */
 	const char *via; /* of connections that say nothing else */
 	bool needs_regions; /* WB_XPORT_CAP_REGIONS */
+	bool moves_gpu; /* WB_XPORT_CAP_GPU */
 	struct wb_xport_epoch epoch[WB__EPOCHS_MAX];
 	uint32_t n_epoch;
 	struct wb__region region[WB__REGIONS_MAX];
 	uint32_t n_region; /* highest used + 1 */
-	struct wb__regions by_address; /* those that have an fd */
+	struct wb__regions by_address; /* those that are sources */
+	struct wb__regions of_gpu; /* those that the CPU must not touch */
 	struct wb__account **conn; /* [conn_cap]; grows to conns_max */
 	uint32_t n_conn, conn_cap, conn_hint, conn_gen;
 	struct wb__account *dying, **dying_tail;
@@ -142,8 +144,15 @@ int wb__book_epoch_forget(struct wb__book *b, const struct wb_epoch_id *id);
 /* ---- regions ----------------------------------------------------------------------------------
  */
 
-/** wb__book_region_put - give the region a number: 0, -EINVAL (empty), -ENOSPC.  r->fd is kept as
- *  it is, and nothing is done with it; -1 = never found as a source. */
+/** wb__region_check - does the record make sense?  0, or -EINVAL with the field that does not. */
+int wb__region_check(const struct wb_xport_region *r, struct wb_err *err);
+/** wb__region_is_source - may writes be from it? */
+static inline bool wb__region_is_source(const struct wb_xport_region *r)
+{
+	return r->direction != WB_XPORT_LANDING && (r->fd >= 0 || r->gpu.is_there);
+}
+/** wb__book_region_put - give the region a number: 0, -EINVAL (wb__region_check()), -ENOSPC.
+ *  Descriptors are kept as they are, and nothing is done with them. */
 int wb__book_region_put(
 	struct wb__book *b, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
 /** wb__book_region_get - the region of that number, or NULL. */

@@ -108,6 +108,17 @@ int wb__desk_region_remove(struct wb_xport *x, uint32_t id)
 	return wb__book_region_drop(&wb__desk(x)->book, id);
 }
 
+enum wb_xport_path wb__desk_region_path(struct wb_xport *x, uint32_t id, char *out, size_t cap)
+{
+	const struct wb_xport_region *r = wb__book_region_get(&wb__desk(x)->book, id);
+
+	if (r && !r->gpu.is_there)
+		return WB_XPORT_PATH_HOST;
+	snprintf(out, cap, r ? "%s moves no memory of a GPU" : "%s has no such region",
+		wb_xport_name(x));
+	return r ? WB_XPORT_PATH_BOUNCE : WB_XPORT_PATH_FAILED;
+}
+
 int wb__desk_disconnect(struct wb_xport *x, wb_conn_t conn)
 {
 	struct wb__desk *d = wb__desk(x);

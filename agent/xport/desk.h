@@ -68,6 +68,8 @@ int wb__desk_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
 /** wb__desk_region_remove - wb_xport_region_remove(), likewise. */
 int wb__desk_region_remove(struct wb_xport *x, uint32_t id);
+/** wb__desk_region_path - wb_xport_region_path() where no device takes part. */
+enum wb_xport_path wb__desk_region_path(struct wb_xport *x, uint32_t id, char *out, size_t cap);
 /** wb__desk_disconnect - wb_xport_disconnect(): hang_up(). */
 int wb__desk_disconnect(struct wb_xport *x, wb_conn_t conn);
 /** wb__desk_grant - wb_xport_grant(): into the book, then send(); -EAGAIN also without room. */
@@ -83,7 +85,8 @@ int wb__desk_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int code
 #define WB__DESK_OPERATIONS                                                                        \
 	.epoch_add = wb__desk_epoch_add, .epoch_remove = wb__desk_epoch_remove,                    \
 	.region_add = wb__desk_region_add, .region_remove = wb__desk_region_remove,                \
-	.disconnect = wb__desk_disconnect, .grant = wb__desk_grant, .cancel = wb__desk_cancel,     \
-	.write = wb__desk_write, .refuse = wb__desk_refuse
+	.region_path = wb__desk_region_path, .disconnect = wb__desk_disconnect,                    \
+	.grant = wb__desk_grant, .cancel = wb__desk_cancel, .write = wb__desk_write,               \
+	.refuse = wb__desk_refuse
 
 #endif

@@ -22,7 +22,8 @@
  *	TRAILER   acceptor  shm: end of the running WRITE
  *	RELEASE   dialer    shm: the bytes were copied, the source memory is free
  *	QP        both      verbs: a queue pair of this socket, or that it is gone (number 0)
- *	MEMORY    acceptor  verbs: a memory region, with a key for each of these queue pairs
+ *	MEMORY    acceptor  verbs: a memory region, with a key for each of these queue pairs (0 =
+ *			    not by that one); again: keys have changed
  * TABLE, TRAILER, RELEASE and UNREGION are those of shm.
  *
  * MACs are HMAC-SHA256 with the epoch's key over a label, the HELLO frame and the acceptor's nonce.

@@ -290,6 +290,8 @@ struct wb__link_ops {
 	int (*region_add)(struct wb__xport_stream *x, uint32_t id, const struct wb_xport_region *r,
 		struct wb_err *err);
 	void (*region_remove)(struct wb__xport_stream *x, uint32_t id);
+	enum wb_xport_path (*region_path)(
+		struct wb__xport_stream *x, uint32_t id, char *out, size_t cap);
 	void (*poll)(struct wb__xport_stream *x);
 	/* rail thread */
 	int (*rail_open)(struct wb__rail *r); /* before the thread starts */
@@ -478,9 +480,9 @@ int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_
 	const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 /** wb__xport_stream_close, wb__xport_stream_listen, wb__xport_stream_adopt,
  * wb__xport_stream_epoch_add, wb__xport_stream_epoch_remove, wb__xport_stream_region_add,
- * wb__xport_stream_region_remove, wb__xport_stream_connect, wb__xport_stream_poll,
- * wb__xport_stream_event_fd, wb__xport_stream_stats - other operations of struct wb_xport_ops, as
- * it says them; the rest are the desk's.  Loop thread. */
+ * wb__xport_stream_region_remove, wb__xport_stream_region_path, wb__xport_stream_connect,
+ * wb__xport_stream_poll, wb__xport_stream_event_fd, wb__xport_stream_stats - other operations of
+ * struct wb_xport_ops, as it says them; the rest are the desk's.  Loop thread. */
 void wb__xport_stream_close(struct wb_xport *x);
 int wb__xport_stream_listen(struct wb_xport *x, char *endpoint, size_t cap, struct wb_err *err);
 int wb__xport_stream_adopt(struct wb_xport *x, int fd_take, struct wb_err *err);
@@ -490,6 +492,8 @@ int wb__xport_stream_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *
 int wb__xport_stream_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
 int wb__xport_stream_region_remove(struct wb_xport *x, uint32_t id);
+enum wb_xport_path wb__xport_stream_region_path(
+	struct wb_xport *x, uint32_t id, char *out, size_t cap);
 int wb__xport_stream_connect(
 	struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out, struct wb_err *err);
 int wb__xport_stream_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
@@ -501,7 +505,8 @@ int wb__xport_stream_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_st
 	.close = wb__xport_stream_close, .listen = wb__xport_stream_listen,                        \
 	.adopt = wb__xport_stream_adopt, .epoch_add = wb__xport_stream_epoch_add,                  \
 	.epoch_remove = wb__xport_stream_epoch_remove, .region_add = wb__xport_stream_region_add,  \
-	.region_remove = wb__xport_stream_region_remove, .connect = wb__xport_stream_connect,      \
+	.region_remove = wb__xport_stream_region_remove,                                           \
+	.region_path = wb__xport_stream_region_path, .connect = wb__xport_stream_connect,          \
 	.disconnect = wb__desk_disconnect, .grant = wb__desk_grant, .cancel = wb__desk_cancel,     \
 	.write = wb__desk_write, .refuse = wb__desk_refuse, .poll = wb__xport_stream_poll,         \
 	.event_fd = wb__xport_stream_event_fd, .stats = wb__xport_stream_stats

@@ -365,11 +365,13 @@ static int region_fd(
 	char path[32];
 
 	*fd = -1;
-	if (x->link->region_add && r->fd >= 0) { /* no peer maps it; the book finds what has one */
+	if (r->fd < 0 || !wb__region_is_source(r))
+		return 0;
+	if (x->link->region_add) { /* no peer maps it; the book finds what has one */
 		*fd = fcntl(r->fd, F_DUPFD_CLOEXEC, 0);
 		return *fd < 0 ? wb_err_set(err, -errno, "no descriptor: %s", strerror(errno)) : 0;
 	}
-	if (!x->link->region || r->fd < 0)
+	if (!x->link->region)
 		return 0;
 	if (fcntl(r->fd, F_ADD_SEALS, F_SEAL_SHRINK) &&
 		!(fcntl(r->fd, F_GET_SEALS) & F_SEAL_SHRINK))
@@ -391,10 +393,13 @@ int wb__xport_stream_region_add(
 	struct wb__xport_stream *x = wb__xport_stream(base);
 	struct wb__cmd c = {.kind = WB__CMD_REGION, .region = *r};
 	struct wb_xport_region ours = *r;
-	int rail_fd[WB_XPORT_RAILS_MAX], rc = region_fd(x, r, &ours.fd, err);
+	int rail_fd[WB_XPORT_RAILS_MAX], rc = wb__region_check(r, err);
 
+	if (!rc)
+		rc = region_fd(x, r, &ours.fd, err);
 	if (rc)
 		return rc;
+	ours.gpu.dmabuf_fd = -1; /* the link's, if it has use for it */
 	rc = wb__book_region_put(&x->desk.book, &ours, id, err);
 	if (rc) {
 		close_region(&ours);
@@ -412,9 +417,21 @@ int wb__xport_stream_region_add(
 		tell_rails(x, &c, rail_fd);
 	if (x->link->region_add)
 		rc = x->link->region_add(x, *id, r, err);
-	if (rc)
+	if (rc) {
 		wb__book_region_drop(&x->desk.book, *id);
+		close_region(&ours);
+	}
 	return rc;
+}
+
+enum wb_xport_path wb__xport_stream_region_path(
+	struct wb_xport *base, uint32_t id, char *out, size_t cap)
+{
+	struct wb__xport_stream *x = wb__xport_stream(base);
+
+	if (x->link->region_path && wb__book_region_get(&x->desk.book, id))
+		return x->link->region_path(x, id, out, cap);
+	return wb__desk_region_path(base, id, out, cap);
 }
 
 int wb__xport_stream_region_remove(struct wb_xport *base, uint32_t id)

@@ -42,6 +42,7 @@ struct wb__op {
 	wb_copy_fn copy;
 	wb_trailer_fn trailer;
 	void *ctx;
+	bool is_gpu; /* memory of a GPU is among the ranges: the CPU touches none of them */
 	/* who moves the bytes */
 	struct wb__at at, seen; /* moved; shown to the observer */
 	uint64_t flip_bit; /* fault: position in the chunk, UINT64_MAX = none */

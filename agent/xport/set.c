@@ -196,7 +196,9 @@ static int add_to(struct wb__set *s, uint32_t i, struct wb__set_region *g, struc
 	int rc;
 
 	g->id[i] = WB__REGION_NONE;
-	if (!has_cap(s, i, WB_XPORT_CAP_REGIONS) || is_off(&s->m[i], g->r.object))
+	/* What the CPU must not touch is made known to those, too, that would. */
+	if ((!has_cap(s, i, WB_XPORT_CAP_REGIONS) && !g->r.gpu.is_there) ||
+		is_off(&s->m[i], g->r.object))
 		return 0;
 	rc = wb_xport_region_add(s->m[i].x, &g->r, &g->id[i], &why);
 	if (rc == 0)
@@ -231,6 +233,9 @@ static int set_region_add(
 				(void)wb_xport_region_remove(s->m[i].x, fresh.id[i]);
 		return rc;
 	}
+	/* Borrowed, and of no use any more: a member that has used it is not left before it can be,
+	 * and so not entered again (set_region_remove()). */
+	fresh.r.gpu.dmabuf_fd = -1;
 	s->region[at] = fresh;
 	s->n_region = WB_MAX(s->n_region, at + 1);
 	*id = (uint32_t)at;
@@ -259,6 +264,45 @@ static int set_region_remove(struct wb_xport *x, uint32_t id)
 		if (g->id[i] != WB__REGION_NONE)
 			(void)add_to(s, i, g, NULL);
 	return rc;
+}
+
+/* How good each is; what moves a GPU's memory knows most about why not. */
+static int rank_of(const struct wb__set *s, uint32_t i, enum wb_xport_path path)
+{
+	static const int rank[] = {[WB_XPORT_PATH_FAILED] = 0,
+		[WB_XPORT_PATH_BOUNCE] = 1,
+		[WB_XPORT_PATH_PENDING] = 2,
+		[WB_XPORT_PATH_HOST] = 3,
+		[WB_XPORT_PATH_PEER] = 4,
+		[WB_XPORT_PATH_DMABUF] = 5};
+
+	return 2 * rank[path] + has_cap(s, i, WB_XPORT_CAP_GPU);
+}
+
+static enum wb_xport_path set_region_path(struct wb_xport *x, uint32_t id, char *out, size_t cap)
+{
+	struct wb__set *s = set_of(x);
+	const struct wb__set_region *g =
+		id < s->n_region && s->region[id].is_used ? &s->region[id] : NULL;
+	enum wb_xport_path best =
+		!g ? WB_XPORT_PATH_FAILED
+		   : (g->r.gpu.is_there ? WB_XPORT_PATH_BOUNCE : WB_XPORT_PATH_HOST);
+	int rank = -1;
+
+	for (uint32_t i = 0; g && i < s->n; i++) {
+		char says[WB__REASON_MAX] = "";
+		enum wb_xport_path path;
+
+		if (g->id[i] == WB__REGION_NONE)
+			continue;
+		path = wb_xport_region_path(s->m[i].x, g->id[i], says, sizeof(says));
+		if (rank_of(s, i, path) <= rank)
+			continue;
+		rank = rank_of(s, i, path);
+		best = path;
+		snprintf(out, cap, "%s", says);
+	}
+	return best;
 }
 
 /* ---- which way to a peer ----------------------------------------------------------------------
@@ -630,6 +674,7 @@ const struct wb_xport_ops wb__set_ops = {
 	.epoch_remove = set_epoch_remove,
 	.region_add = set_region_add,
 	.region_remove = set_region_remove,
+	.region_path = set_region_path,
 	.connect = set_connect,
 	.disconnect = set_disconnect,
 	.grant = set_grant,

@@ -53,8 +53,8 @@ static int add_member(struct wb__set *s, const struct wb_xport_ops *ops,
 		return rc;
 	s->n++;
 	snprintf(s->name + at, sizeof(s->name) - at, "%s%s", at ? "," : "", m->x->ops->name);
-	s->ops.caps |= m->x->ops->caps &
-		       (WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_THREADS | WB_XPORT_CAP_LANDINGS);
+	s->ops.caps |= m->x->ops->caps & (WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_THREADS |
+						 WB_XPORT_CAP_LANDINGS | WB_XPORT_CAP_GPU);
 	if (wb_xport_event_fd(m->x) < 0)
 		return 0;
 	return epoll_ctl(s->epfd, EPOLL_CTL_ADD, wb_xport_event_fd(m->x),

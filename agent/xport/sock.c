@@ -35,7 +35,7 @@ int wb__fault_begin(struct wb__sock *s, struct wb__op *op)
 	if (wb_fault_hit(fault, WB_FAULT_WIRE, &at, &hit)) {
 		if (hit.actions & (WB_FAULT_STALL | WB_FAULT_DELAY))
 			s->hold_until_ns = r->now_ns + hit.delay_ns;
-		if (hit.actions & WB_FAULT_FLIP)
+		if (hit.actions & WB_FAULT_FLIP && !op->is_gpu)
 			op->flip_bit = hit.bit % (op->bytes * 8);
 		if (hit.actions & WB_FAULT_DROP)
 			s->drop_soon = true;

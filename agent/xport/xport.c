@@ -202,6 +202,15 @@ bool wb_xport_instead(struct wb_xport *x, uint64_t object, char *out, size_t cap
 	return x->ops->instead && x->ops->instead(x, object, out, cap);
 }
 
+enum wb_xport_path wb_xport_region_path(struct wb_xport *x, uint32_t id, char *out, size_t cap)
+{
+	assert(cap);
+	out[0] = '\0';
+	if (x->ops->region_path)
+		return x->ops->region_path(x, id, out, cap);
+	return WB_XPORT_PATH_HOST; /* no account is kept: a test double */
+}
+
 bool wb_xport_reduced(struct wb_xport *x, char *out, size_t cap)
 {
 	return x->ops->reduced && x->ops->reduced(x, out, cap);

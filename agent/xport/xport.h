@@ -49,6 +49,7 @@
 #define WB_XPORT_CHUNK_MAX (256u << 20) /* bytes of one chunk */
 #define WB_XPORT_ENDPOINT_MAX 4096
 #define WB_XPORT_SET_MAX 4 /* transports in a set */
+#define WB_XPORT_PCI_MAX 16 /* a PCI address, with the NUL */
 /* Pieces given to observers are cut at the ends of iov ranges and else at multiples of this many
  * wire bytes. */
 #define WB_XPORT_PIECE_ALIGN 64
@@ -99,6 +100,8 @@ struct wb_xport_opts {
 	uint32_t reads_max;
 	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real */
 	struct wb_fault *fault; /* borrowed; NULL = none */
+	/* verbs: where sysfs is, which says which device is near to what; NULL = "/sys" */
+	const char *sysfs; /* copied */
 	/* wb_xport_open_set() alone: where agents of this host find each other's sockets; NULL =
 	 * in their network namespace. */
 	const char *folder;
@@ -117,14 +120,57 @@ struct wb_xport_epoch {
 	const char *allowed;
 };
 
+/* What a region is for, so that devices and peers are given the least right. */
+enum wb_xport_direction {
+	WB_XPORT_BOTH = 0,
+	WB_XPORT_SOURCE, /* writes are from it: others may read it, no device may write it */
+	WB_XPORT_LANDING, /* grants land in it: devices here may write it, nobody else has a right;
+			     a write from it is -EINVAL */
+};
+
+/*
+ * Memory of a GPU; a zeroed one: the region is the host's.
+ *
+ * The CPU never touches it.  So only transports with WB_XPORT_CAP_GPU move it, for others such a
+ * grant or write is -ENOTSUP; nobody looks at its bytes (.observe is NULL); and a grant that lands
+ * there has a .copy that can write there, for bytes that no device can put there by itself.
+ */
+struct wb_xport_gpu {
+	bool is_there; /* .base is an address of a GPU */
+	bool any_nic; /* all devices alike; else those nearest to .pci, while they are up */
+	/* dma-buf with the region in it; borrowed for the call (the transport has a duplicate until
+	 * the region is registered or removed, the devices hold the memory by themselves); -1 =
+	 * none, then it is tried as peer memory alone */
+	int dmabuf_fd;
+	uint64_t dmabuf_off; /* of .base in it; at the same place in its page as .base is */
+	char pci[WB_XPORT_PCI_MAX]; /* "0000:3b:00.0", the GPU as sysfs calls it; "" = not known:
+				       all devices are as near */
+};
+
 /* Memory that a source writes from.  Required for every source byte where WB_XPORT_CAP_REGIONS is
  * set, allowed everywhere. */
 struct wb_xport_region {
 	uint64_t object; /* wb_object_id.hash: only connections of its epochs may use it */
-	int fd; /* memfd with sealing allowed (F_SEAL_SHRINK is added); borrowed; -1 = private */
+	/* memfd with sealing allowed (F_SEAL_SHRINK is added); borrowed; -1 = private, and no
+	 * source but for memory of a GPU, which has none */
+	int fd;
 	uint64_t fd_off; /* page aligned */
 	void *base; /* where it is mapped here; borrowed until deregistered */
 	size_t bytes;
+	enum wb_xport_direction direction;
+	struct wb_xport_gpu gpu;
+};
+
+/* How the bytes of a region get to and from the network. */
+enum wb_xport_path {
+	WB_XPORT_PATH_PENDING = 0, /* it is being registered */
+	WB_XPORT_PATH_HOST, /* memory of the host */
+	WB_XPORT_PATH_DMABUF, /* a GPU's, by its dma-buf */
+	WB_XPORT_PATH_PEER, /* a GPU's, by its address, which the kernel knows (nvidia_peermem) */
+	/* A GPU's that no device reaches: the caller copies by way of the host (a write from it
+	 * ends with -ENOTSUP; bytes that land in it go by the grant's .copy). */
+	WB_XPORT_PATH_BOUNCE,
+	WB_XPORT_PATH_FAILED, /* memory of the host that could not be registered */
 };
 
 struct wb_xport_peer {
@@ -246,6 +292,7 @@ enum {
 	WB_XPORT_CAP_LOCAL = 1u << 2, /* only between agents of one host */
 	WB_XPORT_CAP_LANDINGS = 1u << 3, /* landings in regions cost less: others are copied into */
 	WB_XPORT_CAP_CLEAR = 1u << 4, /* cannot be encrypted, and its bytes leave the host */
+	WB_XPORT_CAP_GPU = 1u << 5, /* moves memory of GPUs */
 };
 
 /*
@@ -286,6 +333,8 @@ struct wb_xport_ops {
 	int (*region_add)(struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id,
 		struct wb_err *err);
 	int (*region_remove)(struct wb_xport *x, uint32_t id);
+	enum wb_xport_path (*region_path)(
+		struct wb_xport *x, uint32_t id, char *out, size_t cap); /* or NULL */
 	int (*connect)(struct wb_xport *x, const struct wb_xport_peer *p, wb_conn_t *out,
 		struct wb_err *err);
 	int (*disconnect)(struct wb_xport *x, wb_conn_t conn);
@@ -400,13 +449,18 @@ int wb_xport_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, struc
  *  Returns the number of connections that will report CONN_DOWN, or -ENOENT. */
 int wb_xport_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *id);
 
-/** wb_xport_region_add - make memory known as a source; the peers of its object learn of it.
- *  Returns 0, -EINVAL, -ENOSPC, -EPERM (not sealable), -EMFILE.  Release with
- * wb_xport_region_remove(). */
+/** wb_xport_region_add - make memory known as a source or landing; the peers of its object learn of
+ *  a source.  Memory of a GPU has to be known before it is used in any way.  Returns 0, -EINVAL
+ *  (with the field that makes no sense), -ENOSPC, -EPERM (not sealable), -EMFILE.  Registering with
+ *  devices goes on after it.  Release with wb_xport_region_remove(). */
 int wb_xport_region_add(
 	struct wb_xport *x, const struct wb_xport_region *r, uint32_t *id, struct wb_err *err);
 /** wb_xport_region_remove - 0, -ENOENT, or -EBUSY while a write uses it. */
 int wb_xport_region_remove(struct wb_xport *x, uint32_t id);
+/** wb_xport_region_path - how the bytes of region @id get to the network, and by which devices or
+ *  why not, as a sentence into @out ("" = nothing to say).  Of a set: of the member that does best
+ *  by it.  Loop; changes from PENDING once, at a poll. */
+enum wb_xport_path wb_xport_region_path(struct wb_xport *x, uint32_t id, char *out, size_t cap);
 
 /**
  * wb_xport_connect - dial a peer, to receive from it
@@ -423,7 +477,9 @@ int wb_xport_disconnect(struct wb_xport *x, wb_conn_t conn);
 /**
  * wb_xport_grant - ask for one chunk
  * Returns 0; -EAGAIN (depth reached or queue full: keep it, try after the next poll); -ENOTCONN;
- * -EINVAL (sizes; not the dialer's connection; not up yet).  On failure no event follows.
+ * -EINVAL (sizes; not the dialer's connection; not up yet; a landing of a GPU with .observe or
+ * without .copy); -ENOTSUP (a landing of a GPU, which this transport does not move).  On failure no
+ * event follows.
  */
 int wb_xport_grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g);
 /** wb_xport_cancel - take a grant back: CANCELLED follows, unless it ends otherwise first; bytes
@@ -432,7 +488,8 @@ int wb_xport_cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie);
 /**
  * wb_xport_write - answer a grant with its bytes
  * Returns 0; -ENOENT (no such open grant: answered or gone); -EINVAL (the list does not sum to the
- * grant's bytes, or lies outside the registered regions where they are required); -EAGAIN;
+ * grant's bytes, or lies outside the registered regions where they are required; memory of a GPU
+ * with .observe); -ENOTSUP (memory of a GPU, which this transport does not move); -EAGAIN;
  * -ENOTCONN.  On failure no WRITE_DONE follows and the grant stays open.
  */
 int wb_xport_write(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_write *w);

@@ -17,12 +17,19 @@ static void find(void *lib, const char *name, void *out)
 	memcpy(out, &f, sizeof(f));
 }
 
+static const char *library = "fake/libibverbs.so.1";
+
+void fx_verbs_old(void)
+{
+	library = "fake/old/libibverbs.so.1";
+}
+
 const struct fx_verbs *fx_verbs(void)
 {
 	static struct fx_verbs v;
 
 	if (!v.reset) {
-		void *lib = fx_beside("fake/libibverbs.so.1");
+		void *lib = fx_beside(library);
 
 		find(lib, "fakeverbs_rule", &v.rule);
 		find(lib, "fakeverbs_port", &v.port);
@@ -32,6 +39,8 @@ const struct fx_verbs *fx_verbs(void)
 		find(lib, "fakeverbs_apart", &v.apart);
 		find(lib, "fakeverbs_fail", &v.break_calls);
 		find(lib, "fakeverbs_slow", &v.slow);
+		find(lib, "fakeverbs_dmabuf", &v.dmabuf);
+		find(lib, "fakeverbs_peer", &v.peer);
 		find(lib, "fakeverbs_limit", &v.limit);
 		find(lib, "fakeverbs_mtu", &v.mtu);
 		find(lib, "fakeverbs_count", &v.count);

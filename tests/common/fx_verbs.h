@@ -21,6 +21,8 @@ struct fx_verbs {
 	void (*apart)(bool is_so);
 	void (*break_calls)(const char *function, int err, uint32_t times);
 	void (*slow)(uint64_t reg_ns);
+	void (*dmabuf)(int device, int err);
+	void (*peer)(const void *addr, uint64_t bytes, int fd, uint64_t off);
 	void (*limit)(int rd_atomic, uint32_t max_msg, int max_cqe);
 	void (*mtu)(int device, int mtu);
 	void (*count)(struct fakeverbs_counts *);
@@ -29,6 +31,8 @@ struct fx_verbs {
 /** fx_verbs - the fake; loaded at the first call, which has to come before the transport is opened.
  */
 const struct fx_verbs *fx_verbs(void);
+/** fx_verbs_old - before any other: it is the library of a time before ibv_reg_dmabuf_mr(). */
+void fx_verbs_old(void);
 /** fx_verbs_fresh - the same, without rules, and with ports and counts as at first. */
 const struct fx_verbs *fx_verbs_fresh(void);
 

@@ -44,6 +44,7 @@ struct fx_opts {
 	const char *addr; /* of all rails; NULL = 127.0.0.1 */
 	const char *const *src_addr; /* of each of the source's rails; NULL = as others */
 	uint64_t rate, handshake_ns, rekey_bytes;
+	const char *sysfs; /* verbs */
 	const struct wb_clock *clock; /* of both sides; NULL = the real one */
 	struct wb_fault *src_fault, *dst_fault;
 	size_t mem_bytes; /* of each side; 0 = 1 MiB */

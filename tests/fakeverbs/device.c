@@ -133,6 +133,9 @@ FV_API void fakeverbs_reset(void)
 	fv.max_msg = 0;
 	fv.max_cqe = 0;
 	fv.is_apart = false;
+	memset(fv.dmabuf_errno, 0, sizeof(fv.dmabuf_errno));
+	while (fv.n_peer)
+		close(fv.peer[--fv.n_peer].fd);
 	memset(fv.n.traffic_class, 0, sizeof(fv.n.traffic_class));
 	memset(fv.n.service_level, 0, sizeof(fv.n.service_level));
 	memset(fv.n.path_mtu, 0, sizeof(fv.n.path_mtu));
@@ -228,6 +231,24 @@ FV_API void fakeverbs_slow(uint64_t reg_ns)
 {
 	fv_lock();
 	fv.reg_ns = reg_ns;
+	fv_unlock();
+}
+
+FV_API void fakeverbs_dmabuf(int device, int err)
+{
+	fv_lock();
+	for (int i = 0; i < FV_DEVICES; i++)
+		if (device == FAKEVERBS_ANY || device == i)
+			fv.dmabuf_errno[i] = err;
+	fv_unlock();
+}
+
+FV_API void fakeverbs_peer(const void *addr, uint64_t bytes, int fd, uint64_t off)
+{
+	fv_lock();
+	if (fv.n_peer == FV_PEERS)
+		abort();
+	fv.peer[fv.n_peer++] = (struct fv_peer){(uintptr_t)addr, bytes, off, dup(fd)};
 	fv_unlock();
 }
 

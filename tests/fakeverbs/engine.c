@@ -49,20 +49,31 @@ static uint64_t length_of(const struct fv_wqe *e)
 	return n;
 }
 
+/* Where the bytes of an address in a region are; without one it is not moved. */
+static uint64_t place_of(const struct fv_wmr *m, uint64_t addr)
+{
+	return m ? m->at + (addr - m->addr) : addr;
+}
+
 /* Up to @left bytes between the ranges of @e and [there, ..) of @pid, without the lock. */
 static int move_all(struct fv_qp *q, struct fv_wqp *peer, const struct fv_wqe *e, uint64_t there,
 	uint64_t left, bool is_read)
 {
 	pid_t pid = peer->pid;
+	uint64_t here[FV_SGE];
 	int rc = 0;
 
+	for (uint32_t i = 0; i < e->n_sge; i++)
+		here[i] = place_of(
+			fv_mr_find(e->sge[i].lkey, q->w->pd, e->sge[i].addr, e->sge[i].length, 0),
+			e->sge[i].addr);
 	q->is_moving = true;
 	peer->busy++;
 	fv_unlock();
 	for (uint32_t i = 0; !rc && left && i < e->n_sge; i++) {
 		uint64_t n = e->sge[i].length < left ? e->sge[i].length : left;
 
-		rc = move(pid, there, e->sge[i].addr, n, is_read);
+		rc = move(pid, there, here[i], n, is_read);
 		there += n;
 		left -= n;
 	}
@@ -127,17 +138,18 @@ static int do_rdma(struct fv_qp *q, struct fv_wqe *e, struct fv_wqp *peer, uint6
 {
 	bool is_read = e->opcode == IBV_WR_RDMA_READ;
 	uint32_t right = is_read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+	struct fv_wmr *m = n ? fv_mr_find(e->rkey, peer->pd, e->remote, n, right) : NULL;
 
 	if (is_read && (!peer->dest_rd_atomic || !q->attr.max_rd_atomic))
 		return IBV_WC_REM_INV_REQ_ERR;
-	if (n && (!(peer->access & right) || !fv_mr_find(e->rkey, peer->pd, e->remote, n, right))) {
+	if (n && (!(peer->access & right) || !m)) {
 		peer->is_broken = true;
 		return IBV_WC_REM_ACCESS_ERR;
 	}
 	if (e->rule.status && e->rule.lands)
 		n = (n + 1) / 2;
 	fv.n.bytes += n;
-	return n ? move_all(q, peer, e, e->remote, n, is_read) : 0;
+	return n ? move_all(q, peer, e, place_of(m, e->remote), n, is_read) : 0;
 }
 
 /* A receive of the other side, in this process; NULL: none is posted. */

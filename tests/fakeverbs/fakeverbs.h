@@ -11,6 +11,10 @@
  * a RoCE v1 one at index 0; FAKEVERBS_DEVICES="fake0:2 fake1:1" says other names and numbers of
  * ports.  Processes that are to reach each other name the same file in FAKEVERBS_WORLD.
  *
+ * A dma-buf is any file that can be mapped; the memory begins in it where the descriptor's position
+ * is (tests/cuda/driver makes such).  Memory that the CPU does not reach cannot be registered by
+ * its address (EFAULT), but for a peer's.
+ *
  * What is kept of the rules: states of queue pairs and what may be posted in each, order of
  * completions of a queue pair, access rights, protection domains, keys and bounds on both sides,
  * requests in flight, retry counts, flushes, errors that break the other side too, asynchronous
@@ -49,6 +53,10 @@ struct fakeverbs_counts {
 	/* Since then, too: all IBV_ACCESS_* that regions and queue pairs were given, and queue
 	 * pairs that others may ask by and that may ask, too. */
 	uint32_t region_rights, qp_rights, both_ways;
+	/* Registered now by dma-buf, and by a peer's address. */
+	int64_t dmabufs, peers;
+	/* What was asked for by the last dma-buf. */
+	uint64_t dmabuf_inode, dmabuf_off, dmabuf_bytes, dmabuf_iova;
 };
 
 /** fakeverbs_reset - forget rules and the failing of calls; all ports are active, devices there.
@@ -76,6 +84,12 @@ void fakeverbs_apart(bool is_so);
 void fakeverbs_fail(const char *function, int err, uint32_t times);
 /** fakeverbs_slow - each registration takes so long. */
 void fakeverbs_slow(uint64_t reg_ns);
+/** fakeverbs_dmabuf - registering a dma-buf with that device (or FAKEVERBS_ANY) fails with @err;
+ *  0 = works, as at first. */
+void fakeverbs_dmabuf(int device, int err);
+/** fakeverbs_peer - [@addr, @addr + @bytes), which the CPU need not reach, can be registered by its
+ *  address from now on: a peer's driver knows it.  Its bytes are in @fd, from @off on; borrowed. */
+void fakeverbs_peer(const void *addr, uint64_t bytes, int fd, uint64_t off);
 /** fakeverbs_limit - what devices say of themselves: READs in flight a queue pair, bytes of one
  *  message, completions a queue holds; 0 = 16, 1 GiB and 65536. */
 void fakeverbs_limit(int rd_atomic, uint32_t max_msg, int max_cqe);

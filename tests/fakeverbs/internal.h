@@ -21,6 +21,7 @@
 #define FV_SGE 4
 #define FV_WR_MAX 1024 /* of a queue */
 #define FV_RULES 64
+#define FV_PEERS 8
 
 /* ---- what processes share ---------------------------------------------------------------------
  */
@@ -37,6 +38,7 @@ struct fv_wmr {
 	pid_t pid;
 	uint32_t pd, access;
 	uint64_t addr, length;
+	uint64_t at; /* where its process has the bytes of addr: of a GPU's memory elsewhere */
 };
 
 struct fv_wqp {
@@ -94,6 +96,15 @@ struct fv_pd {
 struct fv_mr {
 	struct ibv_mr m;
 	uint32_t index;
+	void *map; /* of the file that has the bytes; NULL = none */
+	size_t map_bytes;
+	bool is_dmabuf;
+};
+
+/* What a peer's driver has made known to the kernel. */
+struct fv_peer {
+	uint64_t addr, bytes, off;
+	int fd; /* owned */
 };
 
 struct fv_channel {
@@ -148,6 +159,9 @@ struct fv {
 	uint32_t max_msg;
 	int max_cqe;
 	bool is_apart;
+	int dmabuf_errno[FV_DEVICES];
+	struct fv_peer peer[FV_PEERS];
+	int n_peer;
 	struct fakeverbs_counts n;
 	bool has_engine;
 };

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,56 +63,138 @@ static int64_t free_region(void)
 	return -ENOMEM;
 }
 
-#undef ibv_reg_mr
-FV_API struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+/* What [addr, +length) of a region is, and where its bytes are. */
+struct memory {
+	uint64_t addr, length;
+	void *map; /* NULL = at addr */
+	size_t map_bytes;
+	uint64_t skip; /* bytes of the map before it */
+};
+
+static struct ibv_mr *fail(int err)
+{
+	errno = err;
+	return NULL;
+}
+
+static struct ibv_mr *add_region(struct ibv_pd *pd, const struct memory *is, int access)
 {
 	struct fv_pd *p = (struct fv_pd *)pd;
-	struct fv_mr *m;
-	uint64_t ns;
+	struct fv_mr *m = calloc(1, sizeof(*m));
 	int64_t i;
 
-	if (fv_fails("ibv_reg_mr"))
-		return NULL;
+	fv_lock();
+	i = context_of(pd->context)->dev->is_removed ? -EIO : free_region();
+	if (i < 0) {
+		fv_unlock();
+		free(m);
+		return fail((int)-i);
+	}
+	m->index = (uint32_t)i;
+	m->map = is->map;
+	m->map_bytes = is->map_bytes;
+	fv.w->mr[i] = (struct fv_wmr){.is_used = true,
+		.tag = (uint8_t)(fv.w->mr[i].tag + 1),
+		.pid = getpid(),
+		.pd = p->number,
+		.access = (uint32_t)access,
+		.addr = is->addr,
+		.length = is->length,
+		.at = is->map ? (uintptr_t)is->map + is->skip : is->addr};
+	p->users++;
+	fv.n.mrs++;
+	fv.n.registered_bytes += is->length;
+	fv.n.region_rights |= (uint32_t)access;
+	m->m = (struct ibv_mr){.context = pd->context,
+		.pd = pd,
+		.addr = (void *)(uintptr_t)is->addr,
+		.length = is->length,
+		.lkey = (uint32_t)i << 8 | fv.w->mr[i].tag,
+		.rkey = (uint32_t)i << 8 | fv.w->mr[i].tag};
+	fv_unlock();
+	return &m->m;
+}
+
+/* The bytes of a file, for the devices: 0, or an errno. */
+static int map_file(struct memory *m, int fd, uint64_t at)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) || (uint64_t)st.st_size < at || (uint64_t)st.st_size - at < m->length)
+		return EINVAL;
+	m->skip = at % 4096;
+	m->map_bytes = m->skip + m->length;
+	m->map = mmap(
+		NULL, m->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(at - m->skip));
+	return m->map == MAP_FAILED ? errno : 0;
+}
+
+static bool is_reached(uint64_t addr)
+{
+	char byte;
+	struct iovec mine = {&byte, 1}, there = {(void *)(uintptr_t)addr, 1};
+
+	return process_vm_readv(getpid(), &mine, 1, &there, 1, 0) == 1 || errno != EFAULT;
+}
+
+/* 1: a peer's; 0: the host's; an errno below 0. */
+static int find_memory(struct memory *m)
+{
+	int rc = 0;
+
+	fv_lock();
+	for (int i = 0; i < fv.n_peer && !rc; i++) {
+		const struct fv_peer *p = &fv.peer[i];
+
+		if (m->addr < p->addr || m->addr + m->length > p->addr + p->bytes)
+			continue;
+		rc = -map_file(m, p->fd, p->off + (m->addr - p->addr));
+		rc = rc ? rc : 1;
+	}
+	fv_unlock();
+	if (rc)
+		return rc;
+	return is_reached(m->addr) && is_reached(m->addr + m->length - 1) ? 0 : -EFAULT;
+}
+
+static void take_time(void)
+{
+	uint64_t ns;
+
 	fv_lock();
 	ns = fv.reg_ns;
 	fv_unlock();
 	if (ns)
 		nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)},
 			NULL);
-	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) &&
-		!(access & IBV_ACCESS_LOCAL_WRITE)) {
-		errno = EINVAL;
+}
+
+static bool is_asked_well(int access)
+{
+	return !(access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) ||
+	       access & IBV_ACCESS_LOCAL_WRITE;
+}
+
+#undef ibv_reg_mr
+FV_API struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	struct memory is = {.addr = (uintptr_t)addr, .length = length};
+	struct ibv_mr *m;
+	int kind;
+
+	if (fv_fails("ibv_reg_mr"))
 		return NULL;
-	}
-	m = calloc(1, sizeof(*m));
-	fv_lock();
-	i = context_of(pd->context)->dev->is_removed ? -EIO : free_region();
-	if (i < 0) {
+	take_time();
+	kind = is_asked_well(access) ? find_memory(&is) : -EINVAL;
+	if (kind < 0)
+		return fail(-kind);
+	m = add_region(pd, &is, access);
+	if (m && kind) {
+		fv_lock();
+		fv.n.peers++;
 		fv_unlock();
-		free(m);
-		errno = (int)-i;
-		return NULL;
 	}
-	m->index = (uint32_t)i;
-	fv.w->mr[i] = (struct fv_wmr){.is_used = true,
-		.tag = (uint8_t)(fv.w->mr[i].tag + 1),
-		.pid = getpid(),
-		.pd = p->number,
-		.access = (uint32_t)access,
-		.addr = (uintptr_t)addr,
-		.length = length};
-	p->users++;
-	fv.n.mrs++;
-	fv.n.registered_bytes += length;
-	fv.n.region_rights |= (uint32_t)access;
-	m->m = (struct ibv_mr){.context = pd->context,
-		.pd = pd,
-		.addr = addr,
-		.length = length,
-		.lkey = (uint32_t)i << 8 | fv.w->mr[i].tag,
-		.rkey = (uint32_t)i << 8 | fv.w->mr[i].tag};
-	fv_unlock();
-	return &m->m;
+	return m;
 }
 
 FV_API struct ibv_mr *ibv_reg_mr_iova2(
@@ -125,9 +210,38 @@ FV_API struct ibv_mr *ibv_reg_mr_iova2(
 FV_API struct ibv_mr *ibv_reg_dmabuf_mr(
 	struct ibv_pd *pd, uint64_t off, size_t length, uint64_t iova, int fd, int access)
 {
-	(void)pd, (void)off, (void)length, (void)iova, (void)fd, (void)access;
-	errno = EOPNOTSUPP;
-	return NULL;
+	struct memory is = {.addr = iova, .length = length};
+	off_t begin = lseek(fd, 0, SEEK_CUR);
+	struct stat st;
+	struct ibv_mr *m;
+	int rc;
+
+	if (fv_fails("ibv_reg_dmabuf_mr"))
+		return NULL;
+	take_time();
+	fv_lock();
+	rc = fv.dmabuf_errno[context_of(pd->context)->dev->index];
+	fv_unlock();
+	if (rc)
+		return fail(rc);
+	if (begin < 0 || fstat(fd, &st))
+		return fail(EBADF);
+	if ((off ^ iova) & 4095 || !is_asked_well(access))
+		return fail(EINVAL);
+	rc = map_file(&is, fd, (uint64_t)begin + off);
+	if (rc)
+		return fail(rc);
+	m = add_region(pd, &is, access);
+	fv_lock();
+	fv.n.dmabufs += m != NULL;
+	fv.n.dmabuf_inode = st.st_ino;
+	fv.n.dmabuf_off = off;
+	fv.n.dmabuf_bytes = length;
+	fv.n.dmabuf_iova = iova;
+	fv_unlock();
+	if (m)
+		((struct fv_mr *)m)->is_dmabuf = true;
+	return m;
 }
 
 /* Copies of it that are under way end first, here and in other processes. */
@@ -156,7 +270,11 @@ FV_API int ibv_dereg_mr(struct ibv_mr *mr)
 	((struct fv_pd *)mr->pd)->users--;
 	fv.n.mrs--;
 	fv.n.registered_bytes -= mr->length;
+	fv.n.dmabufs -= m->is_dmabuf;
+	fv.n.peers -= m->map && !m->is_dmabuf;
 	fv_unlock();
+	if (m->map)
+		munmap(m->map, m->map_bytes);
 	free(m);
 	return 0;
 }

@@ -15,7 +15,7 @@
 #define DEPTH 5
 
 static struct wb__book book; /* of the receiver, or of the source */
-static uint8_t memory[8192];
+static uint8_t memory[8192] __attribute__((aligned(4096)));
 static struct iovec range = {memory, 1000};
 static struct wb_xport_event ev;
 
@@ -320,7 +320,7 @@ END_TEST
 /* Half of it lies in a region: that one is not held by what is not sent. */
 START_TEST(a_write_that_is_refused_holds_no_region)
 {
-	struct wb_xport_region r = {OBJECT, 0, 0, memory, 4096};
+	struct wb_xport_region r = {.object = OBJECT, .base = memory, .bytes = 4096};
 	struct iovec halves[] = {{memory, 500}, {memory + 4096, 500}};
 	struct wb_xport_write w = {.iov = halves, .n_iov = 2};
 	struct wb_xport_chunk chunk = {.bytes = 1000};
@@ -340,9 +340,50 @@ START_TEST(a_write_that_is_refused_holds_no_region)
 }
 END_TEST
 
+#define GPU .gpu.is_there = true
+static const struct {
+	struct wb_xport_region r;
+	const char *says; /* "" = it is taken */
+} records[] = {
+	{{.base = memory, .bytes = 4096, .fd = -1}, ""},
+	{{.base = memory, .bytes = 4096, .direction = WB_XPORT_LANDING}, ""},
+	{{.base = memory, .bytes = 4096, .direction = (enum wb_xport_direction)3},
+		"no direction 3"},
+	{{.base = memory, .fd = -1}, "an empty region"},
+	{{.base = memory, .bytes = 4096, .fd = -1, .gpu.pci = "0000:01:00.0"},
+		"the host's memory, and says where a GPU is"},
+	{{.base = memory, .bytes = 4096, .fd = -1, .gpu.any_nic = true}, "the host's memory, and"},
+	{{.base = memory, .bytes = 4096, .fd = -1, .gpu.dmabuf_off = 1}, "the host's memory, and"},
+	{{.base = memory, .bytes = 4096, .fd = -1, GPU, .gpu.dmabuf_fd = -1}, ""},
+	{{.base = memory, .bytes = 4096, .fd = 0, GPU, .gpu.dmabuf_fd = -1}, "has a memfd"},
+	{{.base = memory, .bytes = 4096, .fd = -1, GPU, .gpu.dmabuf_off = 8192}, ""},
+	{{.base = memory, .bytes = 4096, .fd = -1, GPU, .gpu.dmabuf_off = 8193},
+		"begins at 0x2001 of its dma-buf"},
+	{{.base = memory, .bytes = 4096, .fd = -1, GPU, .gpu.pci = "../x"},
+		"a PCI address that sysfs does not know"},
+	{{.base = memory, .bytes = 4096, .fd = -1, GPU, .gpu.pci = "0123456789abcdef"},
+		"a PCI address that sysfs does not know"},
+};
+
+START_TEST(a_record_of_a_region_makes_sense_or_is_refused_by_its_field)
+{
+	struct wb_err err = {0};
+	uint32_t id;
+	int rc;
+
+	begin(WB_XPORT_CAP_REGIONS);
+	rc = wb__book_region_put(&book, &records[_i].r, &id, &err);
+	ck_assert_int_eq(rc, records[_i].says[0] ? -EINVAL : 0);
+	ck_assert_msg(strstr(err.msg, records[_i].says) != NULL, "%s", err.msg);
+	if (!rc)
+		ck_assert_int_eq(wb__book_region_drop(&book, id), 0);
+	wb__book_finish(&book);
+}
+END_TEST
+
 START_TEST(region_stays_while_a_write_uses_it)
 {
-	struct wb_xport_region r = {OBJECT, 0, 0, memory, 4096};
+	struct wb_xport_region r = {.object = OBJECT, .base = memory, .bytes = 4096};
 	struct iovec outside = {memory + 4000, 1000};
 	struct wb__account *c, *ended;
 	struct wb_err err = {0};
@@ -492,6 +533,8 @@ int main(void)
 	tcase_add_test(c, peer_that_asks_for_a_slot_in_use_breaks_the_rules);
 	tcase_add_test(c, an_answer_is_the_whole_chunk_or_a_refusal);
 	tcase_add_test(c, a_write_that_is_refused_holds_no_region);
+	tcase_add_loop_test(c, a_record_of_a_region_makes_sense_or_is_refused_by_its_field, 0,
+		(int)WB_ARRAY_SIZE(records));
 	tcase_add_test(c, region_stays_while_a_write_uses_it);
 	tcase_add_test(c, connection_nobody_heard_of_ends_as_a_rejection);
 	tcase_add_loop_test(c, each_grant_ends_once_whatever_happens, 0, 50);

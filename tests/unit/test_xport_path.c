@@ -3,6 +3,7 @@
  * thread.  This program's calls of the functions below come here first (--wrap, Makefile); those of
  * shared libraries do not: what OpenSSL or a driver does is theirs. */
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_far.h"
 #include "tests/common/fx_job.h"
 
 #include <check.h>
@@ -151,6 +152,47 @@ START_TEST(a_chunk_takes_no_memory_and_no_lock)
 }
 END_TEST
 
+/* Straight from one to another, and where a device cannot put it, by the grant's copy function. */
+static const enum wb_xport_direction landings[] = {WB_XPORT_LANDING, WB_XPORT_SOURCE};
+
+START_TEST(a_chunk_of_a_gpu_takes_no_memory_and_no_lock)
+{
+	struct wb_err err = {0};
+	struct wb_xport_region r;
+	struct fx_far from, to;
+	struct fx_xport f;
+	uint32_t a, b;
+	char says[400];
+	int rc = 0;
+
+	fx_open(&f, "verbs", &(struct fx_opts){0});
+	fx_join(&f);
+	fx_far_make(&from, 4 * MIB);
+	fx_far_make(&to, 4 * MIB);
+	fx_fill(from.see, 4 * MIB, 3);
+	r = fx_far_region(&from, WB_XPORT_SOURCE);
+	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &a, &err), 0);
+	r = fx_far_region(&to, landings[_i]);
+	ck_assert_int_eq(wb_xport_region_add(f.dst.x, &r, &b, &err), 0);
+	ck_assert_int_eq(fx_far_path(&f, &f.src, a, says), WB_XPORT_PATH_DMABUF);
+	ck_assert_int_eq(fx_far_path(&f, &f.dst, b, says), WB_XPORT_PATH_DMABUF);
+	for (int i = 0; i < WARM; i++)
+		ck_assert_int_eq(fx_far_move(&f, from.addr, to.addr, 4 * MIB, &to), 0);
+	begin_to_count();
+	for (int i = 0; i < ROUNDS && !rc; i++)
+		rc = fx_far_move(&f, from.addr, to.addr, 4 * MIB, &to);
+	atomic_store(&is_counting, false);
+	ck_assert_int_eq(rc, 0);
+	ck_assert(!memcmp(to.see, from.see, 4 * MIB));
+	ck_assert_int_eq(to.puts > 0, landings[_i] == WB_XPORT_SOURCE);
+	ck_assert_uint_eq(n_memory, 0);
+	ck_assert_uint_eq(n_lock, 0);
+	fx_close(&f);
+	fx_far_free(&from);
+	fx_far_free(&to);
+}
+END_TEST
+
 /* Else none of the above could fail. */
 START_TEST(what_is_taken_is_counted)
 {
@@ -175,6 +217,8 @@ int main(void)
 
 	suite_add_tcase(s, c);
 	tcase_add_loop_test(c, a_chunk_takes_no_memory_and_no_lock, 0, FX_REAL_KINDS);
+	tcase_add_loop_test(
+		c, a_chunk_of_a_gpu_takes_no_memory_and_no_lock, 0, (int)WB_ARRAY_SIZE(landings));
 	tcase_add_test(c, what_is_taken_is_counted);
 	return fx_run(s);
 }

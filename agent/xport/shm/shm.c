@@ -313,7 +313,7 @@ static int shm_region(struct wb__rail *r, const struct wb__cmd *c)
 	wb__regions_drop(&sr->by_address, (uint32_t)c->n);
 	if (c->kind == WB__CMD_REGION) {
 		*g = c->region;
-		if (g->fd >= 0)
+		if (g->fd >= 0) /* a source; what is none has no descriptor here */
 			wb__regions_put(&sr->by_address, (uint32_t)c->n, g);
 		sr->gen[c->n] = ++sr->gen_last;
 		sr->n_region = WB_MAX(sr->n_region, (uint32_t)c->n + 1);

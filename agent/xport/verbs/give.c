@@ -5,18 +5,35 @@
 
 #define READY_RETRY_NS WB_NS_PER_MS /* memory that is being registered is looked for so often */
 
+/* Devices whose keys the peer gets, a bit each: of those that its queue pairs are on the ones near
+ * to the memory, else the ones that have it.  0: none. */
+static uint32_t devices_of(const struct wb__lane *l, const struct wb__memory *m)
+{
+	uint32_t has = 0;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		if (l->qp[k].state == WB__QP_UP && m->mr[l->qp[k].device])
+			has |= 1u << l->qp[k].device;
+	return has & m->near ? has & m->near : has;
+}
+
 static struct wb__frame memory_frame(const struct wb__lane *l, const struct wb__memory *m)
 {
 	struct wb__frame f = {.type = WBP_BULK_MEMORY,
 		.region = m->id,
 		.bytes = m->r.bytes,
 		.id = (uintptr_t)m->r.base};
+	uint32_t devices = devices_of(l, m);
 
-	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
-		if (l->qp[k].state == WB__QP_UP) {
-			wb_dassert(m->mr[l->qp[k].device]); /* READY is registered on all */
-			f.key[k] = m->mr[l->qp[k].device]->rkey;
-		}
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		uint32_t d = l->qp[k].device;
+
+		if (l->qp[k].state != WB__QP_UP)
+			continue;
+		wb_dassert(m->mr[d] || m->r.gpu.is_there); /* the host's is registered on all */
+		if (devices & 1u << d)
+			f.key[k] = m->mr[d]->rkey;
+	}
 	return f;
 }
 
@@ -30,7 +47,8 @@ static int say(struct wb__sock *s, const struct wb__frame *f)
 
 static bool is_theirs(const struct wb__sock *s, const struct wb__memory *m)
 {
-	return m && m->state == WB__MEM_READY && m->r.object == s->hello.object;
+	return m && m->state == WB__MEM_READY && m->r.object == s->hello.object &&
+	       wb__region_is_source(&m->r);
 }
 
 /* What the peer knows of region @i becomes what is so.  1 = it is, 0 = socket full, negative. */
@@ -98,20 +116,25 @@ int wb__give_begin(struct wb__sock *s)
 	return 0;
 }
 
-/* Is all of the running answer registered?  0 = yes, or the code of what failed, or WB__WAIT. */
+/* Is all of the running answer registered, and can the peer have it?  0 = yes, or the code of what
+ * failed, or WB__WAIT. */
 static int is_ready(struct wb__sock *s)
 {
 	struct wb__verbs_rail *vr = wb__verbs_rail(s->rail);
 	const struct wb__op *op = s->tx_in->op;
+	const struct wb__memory *m;
 
 	for (uint32_t i = 0; i < op->n_iov; i++) {
 		uint32_t id = wb__regions_find(
-			&vr->by_address, s->hello.object, op->iov[i].iov_base, op->iov[i].iov_len);
+			&vr->sources, s->hello.object, op->iov[i].iov_base, op->iov[i].iov_len);
 
 		if (id == WB__REGION_NONE)
 			return vr->n_pending ? WB__WAIT : -EFAULT;
-		if (vr->known[id]->state == WB__MEM_FAILED)
-			return vr->known[id]->code;
+		m = vr->known[id];
+		if (m->state == WB__MEM_FAILED)
+			return m->code;
+		if (m->r.gpu.is_there && !devices_of(wb__lane(s), m))
+			return -ENOTSUP;
 	}
 	return 0;
 }
@@ -124,7 +147,7 @@ int wb__give_payload(struct wb__sock *s, uint32_t *budget)
 
 	if (l->give.is_begun)
 		return wb__give_step(s, &l->give, budget);
-	if (vr->n_pending || vr->n_failed) {
+	if (vr->n_pending || vr->n_failed || vr->n_gpu) {
 		rc = is_ready(s);
 		if (rc == WB__WAIT)
 			wb__rail_wake_at(s->rail, s->rail->now_ns + READY_RETRY_NS);

@@ -285,11 +285,11 @@ static void leave_out(struct wb__host *h, struct wb__device *d)
 }
 
 /* rxe and siw say which network interface they are on. */
-static bool is_software(const char *device)
+static bool is_software(const struct wb__host *h, const char *device)
 {
-	char path[160];
+	char path[256];
 
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%.64s/parent", device);
+	snprintf(path, sizeof(path), "%s/class/infiniband/%.64s/parent", h->sysfs, device);
 	return !access(path, F_OK);
 }
 
@@ -317,7 +317,7 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 		leave_out(h, d);
 		return;
 	}
-	d->is_soft = is_software(d->name);
+	d->is_soft = is_software(h, d->name);
 	h->n_device++;
 	(void)fcntl(d->ctx->async_fd, F_SETFL, fcntl(d->ctx->async_fd, F_GETFL) | O_NONBLOCK);
 	add_ports(h, h->n_device - 1, o);
@@ -362,6 +362,7 @@ int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_e
 {
 	int rc;
 
+	snprintf(h->sysfs, sizeof(h->sysfs), "%s", o->sysfs ? o->sysfs : "/sys");
 	h->alarm_fd = -1;
 	h->todo_tail = &h->todo;
 	h->done_tail = &h->done;

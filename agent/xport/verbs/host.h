@@ -8,7 +8,10 @@
  * Ports.  Those that are active at first, or are named by rails.  A port that fails stays in the
  * table, as down; every change of it raises its `turn`, by which rails see that they have to look.
  * Memory.  A thread of its own registers and lets go, since pinning takes a second for ten
- * gigabytes; what it has done the loop hears by wb__host_done().
+ * gigabytes; what it has done the loop hears by wb__host_done().  Memory of the host is registered
+ * with all devices or is FAILED.  Memory of a GPU is tried with each device by its dma-buf, then as
+ * a peer's, by its address; those that take neither go without, and when all do it is FAILED with
+ * -ENOTSUP, and its bytes go by way of the host, which is the caller's to do.
  * One domain for each object and device: a key of one object is worth nothing on the queue pair of
  * another.
  * Threads: marked at each function.  Layer: xport (L2), internal.
@@ -20,10 +23,12 @@
 #define WB__PORTS_MAX 16
 #define WB__DOMAINS_MAX 64 /* objects */
 #define WB__COMPLETIONS_MIN 32 /* that a completion queue has to hold */
+#define WB__SAYS_MAX 320
 
 struct wb__device {
 	char name[64];
 	bool is_soft;
+	uint8_t said; /* how a GPU's memory was registered, a bit each; the thread's */
 	bool is_over; /* it said so; of who looks at its events */
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
@@ -58,14 +63,20 @@ struct wb__memory {
 	enum wb__memory_state state; /* loop; rails hear of it with the pointer */
 	int code; /* FAILED */
 	bool is_done, is_removed; /* loop: given back; removed by the user */
-	bool is_readonly; /* no landing: mapped without the right to write */
-	struct ibv_mr *mr[WB__DEVICES_MAX];
+	bool is_readonly; /* no landing: a source alone, or mapped without the right to write */
+	struct ibv_mr *mr[WB__DEVICES_MAX]; /* of a GPU's: NULL where a device cannot */
+	/* Devices that its bytes go by while they can, a bit each: of a GPU's the nearest of those
+	 * that have it, else all. */
+	uint32_t near;
+	enum wb_xport_path path; /* as state: set with it */
+	char says[WB__SAYS_MAX]; /* which devices, or why none; a GPU's */
 	_Atomic uint32_t refs; /* the loop and each rail; the last lets the thread free it */
 	struct wb__memory *next, *all_next, **all_back;
 };
 
 struct wb__host {
 	const struct wb__ibv *ibv;
+	char sysfs[128];
 	struct wb__device device[WB__DEVICES_MAX];
 	uint32_t n_device;
 	struct wb__port port[WB__PORTS_MAX];
@@ -118,7 +129,8 @@ struct ibv_pd *wb__host_pd(struct wb__host *h, uint32_t d, uint64_t object);
 /* memory.c: what the thread does, with the host. */
 void *wb__host_thread(void *arg);
 /** wb__host_register - begin to register; wb__host_done() gives it back, READY or FAILED.  NULL:
- *  -ENOMEM.  @refs: who will let go of it.  Loop. */
+ *  -ENOMEM.  @refs: who will let go of it.  r->gpu.dmabuf_fd is taken, but for a failure: it is
+ *  closed when devices have the memory, or when it is let go of.  Loop. */
 struct wb__memory *wb__host_register(
 	struct wb__host *h, uint32_t id, const struct wb_xport_region *r, uint32_t refs);
 /** wb__host_done - one that is done, or NULL.  Locks only where there is one.  Loop. */

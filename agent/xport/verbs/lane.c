@@ -142,7 +142,7 @@ int wb__lane_open(struct wb__sock *s)
 		return wb__sock_fail(s, -ENOMEM, "no memory for a lane to agent %s", s->peer);
 	l->s = s;
 	s->link = l;
-	l->give = (struct wb__giver){.by_address = &vr->by_address, .region = vr->region};
+	l->give = (struct wb__giver){.by_address = &vr->sources, .region = vr->region};
 	l->is_dirty = !s->is_dialer;
 	if (!s->is_dialer)
 		l->told = wb_zalloc(WB__REGIONS_MAX, sizeof(*l->told));
@@ -165,6 +165,14 @@ void wb__lane_close(struct wb__sock *s)
 
 /* ---- losing them --------------------------------------------------------------------------------
  */
+
+/* Source: keys are others now: those of a device that a queue pair was on, or those of devices that
+ * are farther from a GPU. */
+static void tell_anew(struct wb__lane *l)
+{
+	memset(l->told, 0, WB__REGIONS_MAX * sizeof(*l->told));
+	l->is_dirty = true;
+}
 
 static void say_lost(struct wb__lane *l, uint32_t k, const char *why, char *out, size_t cap)
 {
@@ -189,6 +197,7 @@ void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bo
 	WB_LOG_WRN("verbs", "a queue pair is lost", WB_S("what", text));
 	wb__rail_ready(s->rail, s);
 	if (!s->is_dialer) {
+		tell_anew(l);
 		(void)say_qp(l, k, 0);
 		return;
 	}
@@ -326,11 +335,11 @@ static int on_qp(struct wb__lane *l, const struct wb__frame *f)
 	(void)wb__qp_kill(l, k);
 	l->seen |= 1u << k;
 	l->is_dirty = true;
+	if (is_again)
+		tell_anew(l);
 	if (!f->qp.number)
 		return 0;
 	(void)make(l, k, f);
-	if (is_again) /* perhaps on another device, where keys are others */
-		memset(l->told, 0, WB__REGIONS_MAX * sizeof(*l->told));
 	/* Its keys go first: the receiver uses it when it hears of it. */
 	if (is_again) {
 		l->answer[k] = f->qp.number;

@@ -32,6 +32,7 @@ static const struct {
 	SYMBOL(alloc_pd, "ibv_alloc_pd"),
 	SYMBOL(dealloc_pd, "ibv_dealloc_pd"),
 	SYMBOL(mr_reg, "ibv_reg_mr"),
+	{"ibv_reg_dmabuf_mr", offsetof(struct wb__ibv, dmabuf_mr_reg), true},
 	SYMBOL(dereg_mr, "ibv_dereg_mr"),
 	SYMBOL(create_comp_channel, "ibv_create_comp_channel"),
 	SYMBOL(destroy_comp_channel, "ibv_destroy_comp_channel"),

@@ -27,6 +27,8 @@ struct wb__ibv {
 	struct ibv_pd *(*alloc_pd)(struct ibv_context *);
 	int (*dealloc_pd)(struct ibv_pd *);
 	struct ibv_mr *(*mr_reg)(struct ibv_pd *, void *, size_t, int);
+	/* NULL before version 34 of rdma-core: memory of GPUs can only be a peer's then. */
+	struct ibv_mr *(*dmabuf_mr_reg)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int);
 	int (*dereg_mr)(struct ibv_mr *);
 	struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *);
 	int (*destroy_comp_channel)(struct ibv_comp_channel *);

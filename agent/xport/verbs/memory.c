@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "mem/nic.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -46,40 +47,55 @@ struct ibv_pd *wb__host_pd(struct wb__host *h, uint32_t d, uint64_t object)
 /* ---- registering --------------------------------------------------------------------------------
  */
 
-static void say_failed(const struct wb__device *d, const struct wb__memory *m)
+#define LOCK_REMEDY "raise RLIMIT_MEMLOCK or give the container IPC_LOCK"
+
+static const char *memlock(char out[static 32])
 {
 	struct rlimit lim = {0};
-	char most[32];
 
 	getrlimit(RLIMIT_MEMLOCK, &lim);
-	snprintf(most, sizeof(most), "%llu", (unsigned long long)lim.rlim_cur);
+	if (lim.rlim_cur == RLIM_INFINITY)
+		snprintf(out, 32, "unlimited");
+	else
+		snprintf(out, 32, "%llu", (unsigned long long)lim.rlim_cur);
+	return out;
+}
+
+static void say_failed(const struct wb__device *d, const struct wb__memory *m)
+{
+	char most[32];
+
 	WB_LOG_ERR("verbs", "memory cannot be registered", WB_S("device", d->name),
 		WB_U("bytes", m->r.bytes), WB_S("error", strerror(-m->code)),
-		WB_S("memlock", lim.rlim_cur == RLIM_INFINITY ? "unlimited" : most),
-		WB_S("remedy", m->code == -ENOMEM
-				       ? "raise RLIMIT_MEMLOCK or give the container IPC_LOCK"
-				       : "see the kernel's log"));
+		WB_S("memlock", memlock(most)),
+		WB_S("remedy", m->code == -ENOMEM ? LOCK_REMEDY : "see the kernel's log"));
 }
 
-/* The least right for others: to read.  Memory that is mapped without the right to write can only
- * be a source. */
+/* The least right: for others to read what is a source, for devices here to write what is a
+ * landing. */
+static int rights_of(const struct wb__memory *m)
+{
+	return (m->r.direction != WB_XPORT_LANDING ? IBV_ACCESS_REMOTE_READ : 0) |
+	       (m->is_readonly ? 0 : IBV_ACCESS_LOCAL_WRITE);
+}
+
+/* Memory that is mapped without the right to write can only be a source. */
 static struct ibv_mr *reg(struct wb__host *h, struct ibv_pd *pd, struct wb__memory *m)
 {
-	struct ibv_mr *mr = NULL;
+	struct ibv_mr *mr = h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m));
 
-	if (!m->is_readonly)
-		mr = h->ibv->mr_reg(
-			pd, m->r.base, m->r.bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
-	if (mr || (errno != EFAULT && errno != EACCES && !m->is_readonly))
+	if (mr || m->r.direction != WB_XPORT_BOTH || m->is_readonly ||
+		(errno != EFAULT && errno != EACCES))
 		return mr;
 	m->is_readonly = true;
-	return h->ibv->mr_reg(pd, m->r.base, m->r.bytes, IBV_ACCESS_REMOTE_READ);
+	return h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m));
 }
 
-static void register_it(struct wb__host *h, struct wb__memory *m)
+static void register_host(struct wb__host *h, struct wb__memory *m)
 {
-	assert(m->state == WB__MEM_PENDING);
 	m->state = WB__MEM_READY;
+	m->path = WB_XPORT_PATH_HOST;
+	m->near = ~0u;
 	for (uint32_t d = 0; d < h->n_device; d++) {
 		struct ibv_pd *pd = wb__host_pd(h, d, m->r.object);
 
@@ -88,10 +104,193 @@ static void register_it(struct wb__host *h, struct wb__memory *m)
 		if (m->mr[d])
 			continue;
 		m->state = WB__MEM_FAILED;
+		m->path = WB_XPORT_PATH_FAILED;
 		m->code = errno ? -errno : -ENOMEM;
 		say_failed(&h->device[d], m);
 		return;
 	}
+}
+
+/* ---- memory of a GPU ----------------------------------------------------------------------------
+ */
+
+enum step { BY_DMABUF, BY_PEER, BY_HOST };
+
+/* How far a device got, and what was in the way of the steps before. */
+struct tried {
+	enum step step;
+	const char *dmabuf, *peer; /* static, or of strerror's table */
+	int peer_errno;
+};
+
+static const char *text_of(int code)
+{
+	const char *text = strerrordesc_np(code);
+
+	return text ? text : "an error that has no name";
+}
+
+static void try_dmabuf(
+	struct wb__host *h, struct ibv_pd *pd, struct wb__memory *m, uint32_t d, struct tried *t)
+{
+	if (m->r.gpu.dmabuf_fd < 0) {
+		t->dmabuf = "the GPU's driver gave none";
+		return;
+	}
+	if (!h->ibv->dmabuf_mr_reg) {
+		t->dmabuf = "libibverbs has no ibv_reg_dmabuf_mr: rdma-core 34 or newer has";
+		return;
+	}
+	errno = 0;
+	m->mr[d] = h->ibv->dmabuf_mr_reg(pd, m->r.gpu.dmabuf_off, m->r.bytes, (uintptr_t)m->r.base,
+		m->r.gpu.dmabuf_fd, rights_of(m));
+	if (!m->mr[d])
+		t->dmabuf = text_of(errno);
+}
+
+static void try_peer(
+	struct wb__host *h, struct ibv_pd *pd, struct wb__memory *m, uint32_t d, struct tried *t)
+{
+	errno = 0;
+	m->mr[d] = h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m));
+	if (m->mr[d])
+		return;
+	t->peer_errno = errno;
+	t->peer = text_of(errno);
+}
+
+static struct tried try_device(struct wb__host *h, struct wb__memory *m, uint32_t d)
+{
+	struct ibv_pd *pd = wb__host_pd(h, d, m->r.object);
+	struct tried t = {.step = BY_DMABUF, .dmabuf = "", .peer = ""};
+
+	if (!pd) {
+		t.step = BY_HOST;
+		t.dmabuf = t.peer = "no protection domain";
+		return t;
+	}
+	try_dmabuf(h, pd, m, d, &t);
+	if (m->mr[d])
+		return t;
+	t.step = BY_PEER;
+	try_peer(h, pd, m, d, &t);
+	if (!m->mr[d])
+		t.step = BY_HOST;
+	return t;
+}
+
+static const char *remedy_of(const struct tried *t)
+{
+	return t->peer_errno == ENOMEM ? LOCK_REMEDY
+				       : "for dma-buf Linux 5.12, a NIC's driver that has it and "
+					 "the GPU's open kernel modules; for peer memory modprobe "
+					 "nvidia_peermem";
+}
+
+/* Each step once a device: all its GPUs' memory is alike to it. */
+static void say_step(struct wb__device *d, const struct wb__memory *m, const struct tried *t)
+{
+	char most[32];
+
+	if (d->said & 1u << t->step)
+		return;
+	d->said |= (uint8_t)(1u << t->step);
+	if (t->step == BY_HOST)
+		WB_LOG_WRN("verbs", "memory of a GPU goes by way of the host",
+			WB_S("device", d->name), WB_S("gpu", m->r.gpu.pci),
+			WB_U("bytes", m->r.bytes), WB_S("dmabuf", t->dmabuf), WB_S("peer", t->peer),
+			WB_S("memlock", memlock(most)), WB_S("remedy", remedy_of(t)));
+	else if (t->step == BY_PEER)
+		WB_LOG_INFO("verbs", "memory of a GPU is registered", WB_S("device", d->name),
+			WB_S("gpu", m->r.gpu.pci), WB_U("bytes", m->r.bytes),
+			WB_S("by", "peer memory"), WB_S("dmabuf", t->dmabuf));
+	else
+		WB_LOG_INFO("verbs", "memory of a GPU is registered", WB_S("device", d->name),
+			WB_S("gpu", m->r.gpu.pci), WB_U("bytes", m->r.bytes),
+			WB_S("by", "dma-buf"));
+}
+
+/* Those of the devices in @has that are nearest to the GPU; all where nothing is known. */
+static uint32_t nearest(const struct wb__host *h, const struct wb__memory *m, uint32_t has)
+{
+	uint32_t least = WB_PCI_UNKNOWN, near = 0;
+
+	for (uint32_t d = 0; d < h->n_device && !m->r.gpu.any_nic; d++) {
+		char folder[sizeof(h->sysfs) + 100];
+		uint32_t far;
+
+		snprintf(folder, sizeof(folder), "%s/class/infiniband/%.64s/device", h->sysfs,
+			h->device[d].name);
+		far = has & 1u << d ? wb_pci_distance(h->sysfs, m->r.gpu.pci, folder)
+				    : WB_PCI_UNKNOWN;
+		if (far < least)
+			near = 0;
+		least = WB_MIN(least, far);
+		if (far == least && far != WB_PCI_UNKNOWN)
+			near |= 1u << d;
+	}
+	return near ? near : has;
+}
+
+/* "mlx5_0 dma-buf, near; mlx5_1 peer memory (dma-buf: ..)" */
+static void describe(const struct wb__host *h, struct wb__memory *m, const struct tried *t)
+{
+	size_t at = 0;
+
+	for (uint32_t d = 0; d < h->n_device && at < sizeof(m->says); d++) {
+		at += (size_t)snprintf(m->says + at, sizeof(m->says) - at, "%s%s ", d ? "; " : "",
+			h->device[d].name);
+		if (at >= sizeof(m->says))
+			return;
+		if (t[d].step == BY_HOST)
+			at += (size_t)snprintf(m->says + at, sizeof(m->says) - at,
+				"no (dma-buf: %s; peer memory: %s)", t[d].dmabuf, t[d].peer);
+		else
+			at += (size_t)snprintf(m->says + at, sizeof(m->says) - at, "%s%s%s%s%s",
+				t[d].step == BY_DMABUF ? "dma-buf" : "peer memory",
+				m->near & 1u << d ? ", near" : "",
+				t[d].step == BY_PEER ? " (dma-buf: " : "", t[d].dmabuf,
+				t[d].step == BY_PEER ? ")" : "");
+	}
+}
+
+/* Devices have the memory by themselves then. */
+static void close_dmabuf(struct wb__memory *m)
+{
+	if (m->r.gpu.is_there && m->r.gpu.dmabuf_fd >= 0)
+		close(m->r.gpu.dmabuf_fd);
+	m->r.gpu.dmabuf_fd = -1;
+}
+
+static void register_gpu(struct wb__host *h, struct wb__memory *m)
+{
+	struct tried t[WB__DEVICES_MAX];
+	uint32_t has = 0, by_dmabuf = 0;
+
+	for (uint32_t d = 0; d < h->n_device; d++) {
+		t[d] = try_device(h, m, d);
+		say_step(&h->device[d], m, &t[d]);
+		has |= m->mr[d] ? 1u << d : 0;
+		by_dmabuf |= t[d].step == BY_DMABUF ? 1u << d : 0;
+	}
+	close_dmabuf(m);
+	m->near = nearest(h, m, has);
+	describe(h, m, t);
+	m->state = has ? WB__MEM_READY : WB__MEM_FAILED;
+	m->code = has ? 0 : -ENOTSUP;
+	m->path = !has                  ? WB_XPORT_PATH_BOUNCE
+		  : by_dmabuf & m->near ? WB_XPORT_PATH_DMABUF
+					: WB_XPORT_PATH_PEER;
+}
+
+static void register_it(struct wb__host *h, struct wb__memory *m)
+{
+	assert(m->state == WB__MEM_PENDING);
+	m->is_readonly = m->r.direction == WB_XPORT_SOURCE;
+	if (m->r.gpu.is_there)
+		register_gpu(h, m);
+	else
+		register_host(h, m);
 }
 
 static void free_memory(struct wb__host *h, struct wb__memory *m)
@@ -99,6 +298,7 @@ static void free_memory(struct wb__host *h, struct wb__memory *m)
 	for (uint32_t d = 0; d < h->n_device; d++)
 		if (m->mr[d])
 			h->ibv->dereg_mr(m->mr[d]);
+	close_dmabuf(m);
 	pthread_mutex_lock(&h->lock);
 	*m->all_back = m->all_next;
 	if (m->all_next)

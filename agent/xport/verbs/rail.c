@@ -134,7 +134,11 @@ static void memory_is(struct wb__verbs_rail *vr, struct wb__memory *m)
 	vr->known[m->id] = m;
 	vr->region[m->id] = m->r;
 	vr->n_known = WB_MAX(vr->n_known, m->id + 1);
-	wb__regions_put(&vr->by_address, m->id, &m->r);
+	vr->n_gpu += m->r.gpu.is_there;
+	if (wb__region_is_source(&m->r))
+		wb__regions_put(&vr->sources, m->id, &m->r);
+	if (m->r.direction != WB_XPORT_SOURCE)
+		wb__regions_put(&vr->landings, m->id, &m->r);
 }
 
 static void memory_goes(struct wb__verbs_rail *vr, struct wb__memory *m)
@@ -143,7 +147,9 @@ static void memory_goes(struct wb__verbs_rail *vr, struct wb__memory *m)
 		assert(vr->n_failed >= (m->state == WB__MEM_FAILED));
 		vr->n_failed -= m->state == WB__MEM_FAILED;
 		vr->known[m->id] = NULL;
-		wb__regions_drop(&vr->by_address, m->id);
+		vr->n_gpu -= m->r.gpu.is_there;
+		wb__regions_drop(&vr->sources, m->id);
+		wb__regions_drop(&vr->landings, m->id);
 	} else {
 		assert(vr->n_pending);
 		vr->n_pending--;
@@ -168,7 +174,7 @@ void wb__verbs_command(struct wb__rail *r, const struct wb__cmd *c)
 struct wb__memory *wb__verbs_landing(
 	struct wb__verbs_rail *vr, uint64_t object, const void *p, size_t bytes)
 {
-	uint32_t id = wb__regions_find(&vr->by_address, object, p, bytes);
+	uint32_t id = wb__regions_find(&vr->landings, object, p, bytes);
 	struct wb__memory *m = id == WB__REGION_NONE ? NULL : vr->known[id];
 
 	return m && m->state == WB__MEM_READY && !m->is_readonly ? m : NULL;

@@ -198,18 +198,52 @@ static bool is_full(const struct wb__lane *l)
 	return most && n >= most;
 }
 
-/* The queue pair with the least to do that has room, or -1. */
-static int pick(const struct wb__lane *l)
+/* Queue pairs that can carry bytes of @region into @m (NULL: a slab), a bit each: its peer has a
+ * key for it, and its device the landing; those near to a GPU's before others. */
+static uint32_t carriers(const struct wb__lane *l, uint32_t region, const struct wb__memory *m)
+{
+	const uint32_t *key = l->remote[region].key;
+	uint32_t all = 0, near = 0;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
+		uint32_t d = l->qp[k].device;
+
+		if (l->qp[k].state != WB__QP_UP || !key[k] || (m && !m->mr[d]))
+			continue;
+		all |= 1u << k;
+		if (m && m->near & 1u << d)
+			near |= 1u << k;
+	}
+	return near ? near : all;
+}
+
+/* That with the least to do of those that have room, or -1. */
+static int pick(const struct wb__lane *l, uint32_t among)
 {
 	int best = -1;
 
 	if (is_full(l))
 		return -1;
 	for (int k = 0; k < WBP_BULK_QPS; k++)
-		if (has_room(l, &l->qp[k]) &&
+		if (among & 1u << k && has_room(l, &l->qp[k]) &&
 			(best < 0 || l->qp[k].bytes_out < l->qp[best].bytes_out))
 			best = k;
 	return best;
+}
+
+/* Some queue pairs are up, and none of them can carry it: one that can may be made anew, but what
+ * is said of it stands behind this chunk in the stream.  So the last one that could ends the
+ * connection. */
+static void check_carriers(struct wb__lane *l, uint32_t among)
+{
+	bool is_any = false;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		is_any |= l->qp[k].state == WB__QP_UP;
+	if (is_any && !among && !l->s->code)
+		(void)wb__sock_fail(l->s, -ENETUNREACH,
+			"no queue pair that is left to agent %s reaches the memory of a GPU",
+			l->s->peer);
 }
 
 static void post(struct wb__lane *l, uint32_t k, struct wb__part *p)
@@ -240,10 +274,13 @@ static bool post_again(struct wb__lane *l)
 {
 	while (l->again) {
 		struct wb__part *p = l->again;
-		int k = pick(l);
+		uint32_t among = carriers(l, p->region, p->memory);
+		int k = pick(l, among);
 
-		if (k < 0)
+		if (k < 0) {
+			check_carriers(l, among);
 			return false;
+		}
 		l->again = p->next;
 		if (!l->again)
 			l->again_tail = &l->again;
@@ -272,34 +309,57 @@ void wb__take_again(struct wb__lane *l, struct wb__part *list)
 	}
 }
 
-/* Where the next part lands, and how much of it: into the landing itself where that is registered
- * and the run is worth a request, else by way of a slab.  false: no slab now. */
-static bool place(struct wb__lane *l, struct wb__part *p, uint32_t most)
+/* Into the landing itself, where that is registered and the run is worth a request.  @k: the queue
+ * pair, or -1. */
+static struct wb__memory *direct(struct wb__lane *l, const struct wb__range *g, uint32_t most,
+	const struct wb__flight *f, int *k, uint32_t *among)
 {
-	struct wb__verbs_rail *vr = rail_of(l);
+	struct wb__memory *m;
 	size_t run;
-	uint8_t *to = wb__op_span(p->f->op, &p->f->post, &run);
+	const uint8_t *to = wb__op_span(f->op, &f->post, &run);
 
-	p->bytes = (uint32_t)WB_MIN(run, (size_t)most);
-	p->memory = NULL;
-	if (p->bytes == most || p->bytes >= WB__DIRECT_MIN)
-		p->memory = wb__verbs_landing(vr, l->s->hello.object, to, p->bytes);
-	if (p->memory) {
-		atomic_fetch_add(&p->memory->refs, 1);
-		p->to = to;
-		return true;
-	}
-	if (!vr->n_slab)
-		return false;
-	p->bytes = WB_MIN(most, WB__SLAB_BYTES);
-	p->to = vr->free_slab[--vr->n_slab];
-	return true;
+	if (run < most && run < WB__DIRECT_MIN)
+		return NULL;
+	m = wb__verbs_landing(rail_of(l), l->s->hello.object, to, WB_MIN(run, (size_t)most));
+	*among = m ? carriers(l, g->region, m) : 0;
+	*k = pick(l, *among);
+	return *among ? m : NULL;
 }
 
-static uint32_t most_of(const struct wb__lane *l, uint32_t k, const struct wb__range *g)
+/* Where the next part lands, and how much of it: straight, or by way of a slab.  The queue pair, or
+ * -1: no room now, or no slab. */
+static int place(struct wb__lane *l, struct wb__part *p, const struct wb__range *g, uint32_t most)
+{
+	struct wb__verbs_rail *vr = rail_of(l);
+	uint32_t among;
+	size_t run;
+	int k;
+
+	p->to = wb__op_span(p->f->op, &p->f->post, &run);
+	p->memory = direct(l, g, most, p->f, &k, &among);
+	if (!p->memory) {
+		among = carriers(l, g->region, NULL);
+		k = pick(l, among);
+	}
+	if (k < 0)
+		check_carriers(l, among);
+	if (k < 0 || (!p->memory && !vr->n_slab))
+		return -1;
+	most = WB_MIN(most, l->qp[k].max_msg);
+	if (p->memory) {
+		atomic_fetch_add(&p->memory->refs, 1);
+		p->bytes = (uint32_t)WB_MIN(run, (size_t)most);
+		return k;
+	}
+	p->bytes = WB_MIN(most, WB__SLAB_BYTES);
+	p->to = vr->free_slab[--vr->n_slab];
+	return k;
+}
+
+static uint32_t most_of(const struct wb__lane *l, const struct wb__range *g)
 {
 	const struct wb__bucket *b = &l->s->rail->rx;
-	uint32_t most = WB_MIN(WB_MIN(g->bytes, l->part_bytes), l->qp[k].max_msg);
+	uint32_t most = WB_MIN(g->bytes, l->part_bytes);
 
 	return b->rate > 0 ? (uint32_t)WB_MIN((double)most, b->burst) : most;
 }
@@ -309,12 +369,13 @@ static uint32_t post_part(struct wb__lane *l, struct wb__flight *f)
 {
 	struct wb__range *g = &l->take.range[l->take.at];
 	struct wb__part *p = l->free_part;
-	int k = pick(l);
+	int k;
 
-	if (k < 0 || !p)
+	if (!p)
 		return 0;
 	p->f = f;
-	if (!place(l, p, most_of(l, (uint32_t)k, g))) {
+	k = place(l, p, g, most_of(l, g));
+	if (k < 0) {
 		p->f = NULL;
 		return 0;
 	}
@@ -410,7 +471,7 @@ static void landed(struct wb__sock *s, struct wb__op *op, const struct wb__part 
 	wb__count(&s->rail->rx_bytes, p->bytes);
 	if (op->is_dead)
 		return;
-	if (p->memory)
+	if (p->memory) /* a GPU's have no observer, and no bit is flipped there */
 		wb__op_landed(op, p->bytes, s->rail->x->o.piece_bytes);
 	else
 		from_slab(s, op, p->to, p->bytes);

@@ -6,8 +6,10 @@
 #include "xport/inet.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SCHEME "verbs:"
 
@@ -67,14 +69,35 @@ static void tell_rails(struct wb__xport_stream *x, int what, struct wb__memory *
 		wb__cmd_must(&x->rail[i], &c);
 }
 
+/* One of our own, or -1. */
+static int dup_dmabuf(struct wb_xport_gpu *g, struct wb_err *err)
+{
+	if (!g->is_there || g->dmabuf_fd < 0) {
+		g->dmabuf_fd = -1;
+		return 0;
+	}
+	g->dmabuf_fd = fcntl(g->dmabuf_fd, F_DUPFD_CLOEXEC, 3);
+	return g->dmabuf_fd < 0
+		       ? wb_err_set(err, -errno, "no descriptor for a dma-buf: %s", strerror(errno))
+		       : 0;
+}
+
 static int verbs_region_add(struct wb__xport_stream *x, uint32_t id,
 	const struct wb_xport_region *r, struct wb_err *err)
 {
 	struct wb__verbs *v = wb__verbs_of(x);
-	struct wb__memory *m = wb__host_register(&v->host, id, r, x->n_rail + 1);
+	struct wb_xport_region ours = *r;
+	struct wb__memory *m;
+	int rc = dup_dmabuf(&ours.gpu, err);
 
-	if (!m)
+	if (rc)
+		return rc;
+	m = wb__host_register(&v->host, id, &ours, x->n_rail + 1);
+	if (!m) {
+		if (ours.gpu.dmabuf_fd >= 0)
+			close(ours.gpu.dmabuf_fd);
 		return wb_err_set(err, -ENOMEM, "no memory for a region");
+	}
 	v->memory[id] = m;
 	tell_rails(x, WB__MEM_COMES, m);
 	return 0;
@@ -91,6 +114,17 @@ static void verbs_region_remove(struct wb__xport_stream *x, uint32_t id)
 	m->is_removed = true;
 	if (m->is_done)
 		wb__host_let_go(&v->host, m);
+}
+
+static enum wb_xport_path verbs_region_path(
+	struct wb__xport_stream *x, uint32_t id, char *out, size_t cap)
+{
+	const struct wb__memory *m = wb__verbs_of(x)->memory[id];
+
+	if (!m->is_done)
+		return WB_XPORT_PATH_PENDING;
+	snprintf(out, cap, "%s", m->path == WB_XPORT_PATH_FAILED ? wb_strerror(m->code) : m->says);
+	return m->path;
 }
 
 static void verbs_poll(struct wb__xport_stream *x)
@@ -119,6 +153,7 @@ const struct wb__link_ops wb__link_verbs = {
 	.close = verbs_close,
 	.region_add = verbs_region_add,
 	.region_remove = verbs_region_remove,
+	.region_path = verbs_region_path,
 	.poll = verbs_poll,
 	.rail_open = wb__verbs_rail_open,
 	.rail_close = wb__verbs_rail_close,
@@ -168,11 +203,12 @@ static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, stru
 
 /* All but the name. */
 #define TABLE                                                                                      \
-	WB__STREAM_OPERATIONS, .scheme = SCHEME, .sockets_min = 1,                                 \
-			       .caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS |               \
-				       WB_XPORT_CAP_LANDINGS | WB_XPORT_CAP_CLEAR,                 \
-			       .rail_addr = verbs_rail_addr, .is_mine = verbs_is_mine,             \
-			       .reduced = verbs_reduced, .open = open_xport
+	WB__STREAM_OPERATIONS,                                                                     \
+		.scheme = SCHEME, .sockets_min = 1,                                                \
+		.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LANDINGS |      \
+			WB_XPORT_CAP_CLEAR | WB_XPORT_CAP_GPU,                                     \
+		.rail_addr = verbs_rail_addr, .is_mine = verbs_is_mine, .reduced = verbs_reduced,  \
+		.open = open_xport
 
 const struct wb_xport_ops wb_xport_verbs = {TABLE, .name = "verbs"};
 /* Where no device is a NIC's: the kernel's RDMA in software. */

@@ -20,8 +20,9 @@
  * Invariants: a queue pair has at most `depth` READs out, which both devices allow; a part is freed
  * when its flight has passed it; a flight ends when none of its parts is out; a queue pair is
  * destroyed before its parts are posted elsewhere; memory is let go when no part lands in it.
- * Nothing here allocates or locks between GRANT and RELEASE.
- * Threads: a rail's, but for verbs.c's loop side.  Layer: xport (L2), internal.
+ * Nothing here allocates or locks between GRANT and RELEASE.  Memory of a GPU is never touched
+ *here: a part lands in it by a device, or goes from a slab by the grant's copy function. Threads: a
+ *rail's, but for verbs.c's loop side.  Layer: xport (L2), internal.
  */
 #include "xport/internal.h"
 #include "xport/ranges.h"
@@ -94,7 +95,7 @@ struct wb__qp {
 
 struct wb__remote { /* a region of the source */
 	uint64_t base, bytes; /* 0 = none */
-	uint32_t key[WBP_BULK_QPS];
+	uint32_t key[WBP_BULK_QPS]; /* 0 = not by that queue pair */
 };
 
 struct wb__lane {
@@ -140,8 +141,8 @@ struct wb__verbs_rail {
 	uint32_t turn[WB__PORTS_MAX]; /* of ports, that were looked at */
 	struct wb__memory *known[WB__REGIONS_MAX]; /* held */
 	struct wb_xport_region region[WB__REGIONS_MAX];
-	struct wb__regions by_address;
-	uint32_t n_known, n_pending, n_failed;
+	struct wb__regions sources, landings;
+	uint32_t n_known, n_pending, n_failed, n_gpu;
 	struct wb__rail_qp *qp; /* [WB__RAIL_QPS] */
 	uint32_t qp_hint;
 	uint8_t *slab; /* [WB__SLABS] */
