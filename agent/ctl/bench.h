@@ -118,6 +118,7 @@ struct wb__bench_end {
 	uint64_t bytes, patience_ns;
 	bool is_spinning;
 	struct wbk_sum_keys keys;
+	enum wb_xport_direction what; /* its memory is */
 };
 
 /**
@@ -131,7 +132,7 @@ int wb__bench_key(const struct wb__ctl_bench *b, uint8_t out[static WB_XPORT_KEY
 	char text[static 65], struct wb_err *err);
 /**
  * wb__bench_open - memory of @bytes, filled, and a transport whose source or landing it is
- * @e:		zeroed, but for its epoch's key; wb__bench_close() also after a failure
+ * @e:		zeroed, but for its epoch's key and .what; wb__bench_close() also after a failure
  * @addr:	list of addresses, as wb__bench_rail() takes them
  * @reads_max:	as struct wb_xport_opts has it
  * 0, or what the system or the transport says, with a sentence.  Blocks.

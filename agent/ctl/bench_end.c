@@ -164,8 +164,11 @@ int wb__bench_open(struct wb__bench_end *e, const struct wb__ctl_bench *b, const
 		rc = make_memory(e, bytes, err);
 	if (rc < 0)
 		return rc;
-	r = (struct wb_xport_region){
-		.object = e->epoch.id.object.hash, .fd = e->fd, .base = e->mem, .bytes = e->bytes};
+	r = (struct wb_xport_region){.object = e->epoch.id.object.hash,
+		.fd = e->fd,
+		.base = e->mem,
+		.bytes = e->bytes,
+		.direction = e->what};
 	return wb_xport_region_add(e->x, &r, &id, err);
 }
 

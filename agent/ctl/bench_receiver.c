@@ -404,6 +404,8 @@ static struct run *with_rails(struct run *last, const struct wb__ctl_bench *b,
 	if (rc == 0)
 		rc = wb__bench_endpoint(sheet->transport, sheet->from, p->rails, endpoint, err);
 	if (rc == 0)
+		r->end.what = WB_XPORT_LANDING;
+	if (rc == 0)
 		rc = wb__bench_open(&r->end, b, b->from ? b->from : shm, p->rails,
 			sheet->sweep->landing_bytes, p->is_read, err);
 	if (rc == 0)

@@ -250,6 +250,7 @@ static int listen_and_serve(struct source *s, const struct wb__ctl_opts *o, stru
 			err, -EINVAL, "--memory %s: expected a size such as 256Mi", b->memory);
 	if (rc == 0)
 		rc = wb__bench_key(b, s->end.epoch.key, key, err);
+	s->end.what = WB_XPORT_SOURCE;
 	if (rc == 0)
 		rc = wb__bench_open(&s->end, b, b->listen, s->n_rail, bytes, 0, err);
 	if (rc == 0)

@@ -428,8 +428,11 @@ static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_e
 		struct wb_xport_region r = {.object = object,
 			.fd = w->t.mem[i].fd,
 			.base = w->t.mem[i].addr,
-			.bytes = w->t.mem[i].bytes};
+			.bytes = w->t.mem[i].bytes,
+			/* A trainer's are read and never written. */
+			.direction = w->role == WB_ROLE_TRAINER ? WB_XPORT_SOURCE : WB_XPORT_BOTH};
 
+		/* A GPU's is not made known: all of it goes by way of slots (DESIGN.md). */
 		if (w->t.mem[i].access != WB_MEM_AT_HOST || w->t.region[i] != WB__REGION_NONE)
 			continue;
 		rc = wb_xport_region_add(w->a->xport, &r, &w->t.region[i], err);

@@ -432,6 +432,26 @@ START_TEST(memory_that_was_made_known_half_way_is_known_after_the_next_try)
 }
 END_TEST
 
+static const struct {
+	enum wb_role role;
+	enum wb_xport_direction direction;
+} directions[] = {{WB_ROLE_TRAINER, WB_XPORT_SOURCE}, {WB_ROLE_ROLLOUT, WB_XPORT_BOTH}};
+
+START_TEST(nothing_may_land_in_a_trainer_s_memory_by_a_device)
+{
+	uint8_t byte;
+	struct wb_mem mem = {.fd = -1, .addr = &byte, .bytes = 1, .access = WB_MEM_AT_HOST};
+	uint32_t number = WB__REGION_NONE;
+	struct wb__worker w = {.a = &a,
+		.role = directions[_i].role,
+		.t = {.mem = &mem, .region = &number, .n_mem = 1}};
+
+	ck_assert_int_eq(wb__worker_regions_add(&w, 11, &err), 0);
+	ck_assert_int_eq(region[number].r.direction, directions[_i].direction);
+	ck_assert(wb__worker_regions_remove(&w));
+}
+END_TEST
+
 /* ---- memory that is away -------------------------------------------------------------------- */
 
 static struct object busy[2];
@@ -661,6 +681,8 @@ int main(void)
 	tcase_add_loop_test(t, slots_that_are_known_stay_so_when_others_cannot_be_made_known, 0, 3);
 	tcase_add_loop_test(
 		t, memory_that_was_made_known_half_way_is_known_after_the_next_try, 0, 3);
+	tcase_add_loop_test(t, nothing_may_land_in_a_trainer_s_memory_by_a_device, 0,
+		(int)WB_ARRAY_SIZE(directions));
 	tcase_add_loop_test(t, room_for_snapshots_is_made_anew_unless_a_transfer_uses_it, 0, 2);
 	tcase_add_test(t, pages_go_when_no_transfer_of_the_object_uses_them_any_more);
 	tcase_add_test(t, the_transport_has_no_pages_that_were_given_back);
