@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 struct wb_spec;
+struct wb_xport;
 
 #define WB_CTL_LINES_MAX 64
 
@@ -46,7 +47,16 @@ void wb__ctl_say(struct wb__ctl_sheet *t, const char *name, enum wb__ctl_can can
  * @t->ports has their names, as far as there is room.
  */
 size_t wb__ctl_look_rdma(struct wb__ctl_sheet *t, const char *root);
-/** wb__ctl_look - the machine.  Blocks for milliseconds: transports are opened and closed. */
+/**
+ * wb__ctl_look_gpu - a line on how RDMA devices reach memory of the first GPU: it is tried
+ * @x_take:	an open transport that moves such memory (verbs); closed here
+ * @patience_ns: registering is waited for so long
+ * Nothing is said where there is no GPU.  Blocks: a context of the GPU may be made, and is given
+ * back.
+ */
+void wb__ctl_look_gpu(struct wb__ctl_sheet *t, struct wb_xport *x_take, uint64_t patience_ns);
+/** wb__ctl_look - the machine.  Blocks for milliseconds, or as long as
+ *  wb__ctl_look_gpu(): transports are opened and closed. */
 void wb__ctl_look(struct wb__ctl_sheet *t);
 
 #endif

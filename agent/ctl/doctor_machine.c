@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define NAMES_MAX 200
+#define GPU_PATIENCE_NS (5 * WB_NS_PER_S)
 
 static int open_transport(
 	const char *name, const char *addr, struct wb_xport **out, struct wb_err *err)
@@ -109,7 +110,7 @@ static void look_devices(struct wb__ctl_sheet *t)
 
 	t->has_verbs = open_transport("verbs", "127.0.0.1:0", &x, &err) == 0;
 	if (t->has_verbs)
-		wb_xport_close(x);
+		wb__ctl_look_gpu(t, x, GPU_PATIENCE_NS);
 	wb__ctl_say(t, "verbs", t->has_verbs ? WB_CTL_YES : WB_CTL_NO, "%s (%zu ports here)",
 		t->has_verbs ? "weights between agents over RDMA" : err.msg, ports);
 	wb__ctl_say(t, "transport", WB_CTL_INFO, "%s%s%s",

@@ -3,6 +3,9 @@
 #include "base/base.h"
 #include "ctl/doctor.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_cuda.h"
+#include "tests/common/fx_verbs.h"
+#include "xport/xport.h"
 
 #include <check.h>
 #include <errno.h>
@@ -290,6 +293,48 @@ START_TEST(who_can_reach_memory_of_gpus_is_told)
 }
 END_TEST
 
+static const struct {
+	const char *script; /* of the GPU's driver */
+	int dmabuf; /* what devices say of it */
+	uint64_t slow_ns, patience_ns;
+	const char *says;
+} tried[] = {
+	{"", 0, 0, 5 * WB_NS_PER_S, "reach it by dma-buf: GPU 0000:10:00.0: fake0 dma-buf"},
+	{"", EOPNOTSUPP, 0, 5 * WB_NS_PER_S,
+		"not, only by way of the host: GPU 0000:10:00.0: fake0 no (dma-buf: Operation"},
+	{"device 0 124 0", 0, 0, 5 * WB_NS_PER_S, "(dma-buf: the GPU's driver gave none"},
+	{"fail cuMemAlloc_v2 2", 0, 0, 5 * WB_NS_PER_S, "could not be tried: Stand-in 0: cuMemAl"},
+	{"", 0, 100 * WB_NS_PER_MS, WB_NS_PER_MS, "not known, registering takes too long"},
+};
+
+/* And nothing of it is left. */
+START_TEST(how_devices_reach_a_gpu_is_tried)
+{
+	const struct fx_verbs *v = fx_verbs_fresh();
+	struct wb_xport_rail rail = {.addr = "127.0.0.1:0"};
+	struct wb_xport_opts o = {.name = "a", .rail = &rail, .n_rail = 1};
+	struct fakecuda_counts gpu;
+	const struct wbcu *cu;
+	struct fakeverbs_counts n;
+	struct wb_err err = {0};
+	struct wb_xport *x;
+
+	fx_cuda();
+	ck_assert_int_eq(wbcu_load(&cu, NULL), 0); /* what it is as begun a script changes */
+	fx_cuda_do("reset");
+	fx_cuda_do(tried[_i].script);
+	v->dmabuf(FAKEVERBS_ANY, tried[_i].dmabuf);
+	v->slow(tried[_i].slow_ns);
+	ck_assert_msg(wb_xport_open("verbs", &o, &x, &err) == 0, "%s", err.msg);
+	wb__ctl_look_gpu(&sheet, x, tried[_i].patience_ns);
+	says("gpu-memory", WB_CTL_INFO, tried[_i].says);
+	v->count(&n);
+	fx_cuda()->count(&gpu);
+	ck_assert_int_eq(n.contexts + n.mrs, 0);
+	ck_assert_int_eq(gpu.contexts + gpu.mappings, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ctl_rdma");
@@ -306,6 +351,7 @@ int main(void)
 	tcase_add_loop_test(
 		c, too_little_lockable_memory_is_said_with_its_remedy, 0, WB_ARRAY_SIZE(locks));
 	tcase_add_test(c, who_can_reach_memory_of_gpus_is_told);
+	tcase_add_loop_test(c, how_devices_reach_a_gpu_is_tried, 0, WB_ARRAY_SIZE(tried));
 	suite_add_tcase(s, c);
 	return fx_run(s);
 }
