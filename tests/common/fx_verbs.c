@@ -35,6 +35,7 @@ const struct fx_verbs *fx_verbs(void)
 		find(lib, "fakeverbs_port", &v.port);
 		find(lib, "fakeverbs_remove", &v.remove);
 		find(lib, "fakeverbs_fatal", &v.fatal);
+		find(lib, "fakeverbs_folder", &v.folder);
 		find(lib, "fakeverbs_regid", &v.regid);
 		find(lib, "fakeverbs_apart", &v.apart);
 		find(lib, "fakeverbs_fail", &v.break_calls);

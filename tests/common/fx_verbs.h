@@ -17,6 +17,7 @@ struct fx_verbs {
 	void (*port)(int device, int port, bool is_up);
 	void (*remove)(int device);
 	void (*fatal)(int device);
+	void (*folder)(int device, const char *path);
 	void (*regid)(int device, int port, uint8_t last);
 	void (*apart)(bool is_so);
 	void (*break_calls)(const char *function, int err, uint32_t times);

@@ -144,6 +144,7 @@ FV_API void fakeverbs_reset(void)
 	fv.n.in_flight_max = fv.n.all_in_flight_max = 0;
 	for (int d = 0; d < fv.n_dev; d++) {
 		fv.dev[d].is_removed = false;
+		fv.dev[d].d.dev_path[0] = 0;
 		fv.dev[d].mtu = IBV_MTU_4096;
 	}
 	fv_unlock();
@@ -208,6 +209,13 @@ FV_API void fakeverbs_remove(int device)
 	for (struct fv_qp *q = fv.qp; q; q = q->next)
 		if (q->ctx->dev == d)
 			fv_qp_error(q);
+	fv_unlock();
+}
+
+FV_API void fakeverbs_folder(int device, const char *path)
+{
+	fv_lock();
+	snprintf(fv.dev[device].d.dev_path, sizeof(fv.dev[device].d.dev_path), "%s", path);
 	fv_unlock();
 }
 

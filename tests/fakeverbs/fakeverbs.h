@@ -72,6 +72,9 @@ void fakeverbs_port(int device, int port, bool is_up);
 void fakeverbs_remove(int device);
 /** fakeverbs_fatal - DEVICE_FATAL, and nothing else: it still answers what it is asked. */
 void fakeverbs_fatal(int device);
+/** fakeverbs_folder - the device's folder of the kernel's (ibv_device.dev_path); there is none at
+ *  first.  A test makes and removes it: some drivers say no more of a device that goes. */
+void fakeverbs_folder(int device, const char *path);
 /** fakeverbs_regid - the port's GID at index 1 becomes ::ffff:127.99.DEVICE.@last, with GID_CHANGE;
  *  what was sent to the old one is lost. */
 void fakeverbs_regid(int device, int port, uint8_t last);

@@ -9,7 +9,9 @@
 
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -256,26 +258,52 @@ START_TEST(what_is_taken_back_ends_with_its_connection_where_no_read_ends)
 }
 END_TEST
 
-/* A device may answer for a while after it has said that it is over. */
+#define FOLDER_FD 900 /* which nobody else gets */
+
+/* A device may answer for a while after it has said that it is over, or, of some drivers, after
+ * the kernel has taken its folder away and nobody has said a word. */
 START_TEST(a_device_that_is_over_is_left_though_it_answers)
 {
 	const struct fx_verbs *v = fx_verbs_fresh();
+	int folder = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FOLDER_FD);
 	struct fx_xport f;
 	struct fx_job *j;
-	char text[300] = "";
+	char text[300] = "", path[32];
 
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", folder);
+	v->folder(0, path);
 	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
 	fx_join(&f);
 	j = fx_job_make(&f, 4096, 1, 1);
 	hang(v, 1);
 	begin(v, &f, j);
-	v->fatal(0);
+	ck_assert(!wb_xport_reduced(f.dst.x, text, sizeof(text)));
+	if (_i)
+		close(folder);
+	else
+		v->fatal(0);
 	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 1);
 	ck_assert(fx_job_arrived(j));
 	ck_assert(wb_xport_reduced(f.dst.x, text, sizeof(text)));
 	ck_assert_msg(strstr(text, "fake0 port 1"), "%s", text);
 	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
 	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+/* By its name of then: the new one did nothing. */
+START_TEST(a_connection_that_a_new_address_ends_names_the_old_one)
+{
+	const struct fx_verbs *v = fx_verbs_fresh();
+	struct fx_xport f;
+
+	fx_open(&f, "verbs", &(struct fx_opts){.addr = "fake0@127.0.0.1:0"});
+	fx_join(&f);
+	v->regid(0, 1, 77);
+	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
+	ck_assert_msg(
+		strstr(f.dst.reason, "fake0 port 1 (GID ::ffff:127.99.0.1)"), "%s", f.dst.reason);
 	fx_close(&f);
 }
 END_TEST
@@ -326,7 +354,8 @@ int main(void)
 	tcase_add_loop_test(c, packets_are_as_long_as_both_ports_take, 0, (int)WB_ARRAY_SIZE(mtus));
 	tcase_add_test(c, a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline);
 	tcase_add_test(c, what_is_taken_back_ends_with_its_connection_where_no_read_ends);
-	tcase_add_test(c, a_device_that_is_over_is_left_though_it_answers);
+	tcase_add_loop_test(c, a_device_that_is_over_is_left_though_it_answers, 0, 2);
+	tcase_add_test(c, a_connection_that_a_new_address_ends_names_the_old_one);
 	tcase_add_test(c, memory_that_cannot_be_registered_is_logged_with_limit_and_remedy);
 	return fx_run(s);
 }

@@ -123,14 +123,21 @@ bool wb__host_is_near(struct wb__host *h, uint32_t i, const uint8_t gid[16])
 	       (!rest || !((at.gid.raw[whole] ^ gid[whole]) >> (8 - rest)));
 }
 
+void wb__host_name_gid(
+	const struct wb__host *h, uint32_t i, const union ibv_gid *gid, char *out, size_t cap)
+{
+	char text[INET6_ADDRSTRLEN];
+
+	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
+	snprintf(out, cap, "%s port %u (GID %s)", h->device[h->port[i].device].name, h->port[i].num,
+		text);
+}
+
 void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap)
 {
 	struct wb__port_at at = wb__host_at(h, i);
-	char gid[INET6_ADDRSTRLEN];
 
-	inet_ntop(AF_INET6, at.gid.raw, gid, sizeof(gid));
-	snprintf(out, cap, "%s port %u (GID %s)", h->device[h->port[i].device].name, h->port[i].num,
-		gid);
+	wb__host_name_gid(h, i, &at.gid, out, cap);
 }
 
 bool wb__host_reduced(struct wb__host *h, uint32_t used, char *out, size_t cap)
@@ -179,6 +186,28 @@ void wb__host_look(struct wb__host *h, struct wb__device *d)
 	}
 	if (is_any)
 		eventfd_write(h->alarm_fd, 1);
+}
+
+/* The driver will not say it.  All ports of the device are down from now on. */
+static void leave(struct wb__host *h, struct wb__device *d)
+{
+	d->is_over = true;
+	WB_LOG_WRN("verbs", "a device is being removed", WB_S("device", d->name),
+		WB_S("remedy", "start the agent again: it holds the device open until it ends"));
+	for (uint32_t i = 0; i < h->n_port; i++)
+		if (&h->device[h->port[i].device] == d)
+			refresh(h, i);
+	eventfd_write(h->alarm_fd, 1);
+}
+
+void wb__host_find(struct wb__host *h)
+{
+	for (uint32_t i = 0; i < h->n_device; i++) {
+		struct wb__device *d = &h->device[i];
+
+		if (d->folder[0] && !d->is_over && access(d->folder, F_OK) && errno == ENOENT)
+			leave(h, d);
+	}
 }
 
 /* ---- devices ------------------------------------------------------------------------------------
@@ -318,6 +347,8 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 		return;
 	}
 	d->is_soft = is_software(h, d->name);
+	if (!access(dev->dev_path, F_OK))
+		snprintf(d->folder, sizeof(d->folder), "%s", dev->dev_path);
 	h->n_device++;
 	(void)fcntl(d->ctx->async_fd, F_SETFL, fcntl(d->ctx->async_fd, F_GETFL) | O_NONBLOCK);
 	add_ports(h, h->n_device - 1, o);

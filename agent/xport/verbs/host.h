@@ -5,6 +5,7 @@
  * What of RDMA this host has: devices, their ports, protection domains, registered memory.
  *
  * Devices.  Those that cannot be opened, or whose completion queues hold too little, are left out.
+ * One that is over stays so, and its ports down, until the transport is opened again.
  * Ports.  Those that are active at first, or are named by rails.  A port that fails stays in the
  * table, as down; every change of it raises its `turn`, by which rails see that they have to look.
  * Memory.  A thread of its own registers and lets go, since pinning takes a second for ten
@@ -29,7 +30,8 @@ struct wb__device {
 	char name[64];
 	bool is_soft;
 	uint8_t said; /* how a GPU's memory was registered, a bit each; the thread's */
-	bool is_over; /* it said so; of who looks at its events */
+	bool is_over; /* it or the kernel said so; of who looks at its events */
+	char folder[IBV_SYSFS_PATH_MAX]; /* the kernel's, while the device is there; "": none */
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
 	struct ibv_pd *pd[WB__DOMAINS_MAX]; /* by number of the object */
@@ -113,6 +115,10 @@ uint32_t wb__host_port_of(struct wb__host *h, const struct wb__rail *r);
 const char *wb__host_address(const char *addr);
 /** wb__host_look - take a device's events (its async_fd was readable) into the ports.  One rail. */
 void wb__host_look(struct wb__host *h, struct wb__device *d);
+/** wb__host_find - look whether devices are still there.  Some drivers (rxe) tell nobody that a
+ *  device is removed: its folder goes, and the kernel waits until all have closed it, while it
+ *  works as before.  A system call a device.  The rail of wb__host_look(). */
+void wb__host_find(struct wb__host *h);
 /** wb__host_at - a copy of what port @i is now.  Any thread. */
 struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i);
 /** wb__host_is_near - @gid is an address of the network that port @i is on, so that nothing has to
@@ -120,6 +126,9 @@ struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i);
 bool wb__host_is_near(struct wb__host *h, uint32_t i, const uint8_t gid[16]);
 /** wb__host_name_port - "mlx5_0 port 1 (GID ::ffff:10.0.0.1)" into @out.  Any thread. */
 void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap);
+/** wb__host_name_gid - the same, with the GID that the port had at some time. */
+void wb__host_name_gid(
+	const struct wb__host *h, uint32_t i, const union ibv_gid *gid, char *out, size_t cap);
 /** wb__host_reduced - one of the ports in @used, a bit each, that is down, as a sentence into @out;
  *  false: none is.  Any thread. */
 bool wb__host_reduced(struct wb__host *h, uint32_t used, char *out, size_t cap);

@@ -178,7 +178,8 @@ static void say_lost(struct wb__lane *l, uint32_t k, const char *why, char *out,
 {
 	char port[160];
 
-	wb__host_name_port(rail_of(l)->h, l->qp[k].port, port, sizeof(port));
+	/* As it was then: a GID that has changed is why it is lost. */
+	wb__host_name_gid(rail_of(l)->h, l->qp[k].port, &l->qp[k].at.gid, port, sizeof(port));
 	snprintf(out, cap, "%s %s agent %s: %s (%u reads were under way)", port,
 		l->s->is_dialer ? "reading from" : "read by", l->s->peer, why, l->qp[k].n_out);
 }
@@ -217,6 +218,15 @@ static bool has_moved(struct wb__lane *l, const struct wb__qp *q)
 
 	return memcmp(at.gid.raw, q->at.gid.raw, sizeof(at.gid.raw)) || at.lid != q->at.lid ||
 	       at.gid_index != q->at.gid_index;
+}
+
+static void lose_moved(struct wb__lane *l, uint32_t k)
+{
+	char now[160], why[WB__REASON_MAX];
+
+	wb__host_name_port(rail_of(l)->h, l->qp[k].port, now, sizeof(now));
+	snprintf(why, sizeof(why), "the port has another address, it is %s", now);
+	wb__lane_lost(l, k, -EADDRNOTAVAIL, why, false);
 }
 
 static uint32_t n_up(const struct wb__lane *l)
@@ -258,7 +268,7 @@ void wb__lane_ports(struct wb__lane *l, uint32_t port)
 		if (!is_up)
 			wb__lane_lost(l, k, -ENETDOWN, "the port went down", false);
 		else if (has_moved(l, q))
-			wb__lane_lost(l, k, -EADDRNOTAVAIL, "the port has another address", false);
+			lose_moved(l, k);
 	}
 	if (is_up && l->s->is_dialer && !l->s->code)
 		go_back(l, port);

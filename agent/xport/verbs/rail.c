@@ -308,10 +308,24 @@ static void look_at_lanes(struct wb__rail *r)
 		wb__rail_wake_at(r, vr->look_ns);
 }
 
+static void look_for_devices(struct wb__rail *r)
+{
+	struct wb__verbs_rail *vr = wb__verbs_rail(r);
+
+	if (r->index)
+		return;
+	if (r->now_ns >= vr->find_ns) {
+		wb__host_find(vr->h);
+		vr->find_ns = r->now_ns + WB__FIND_NS;
+	}
+	wb__rail_wake_at(r, vr->find_ns);
+}
+
 bool wb__verbs_rail_poll(struct wb__rail *r)
 {
 	bool is_any = poll_queues(r);
 
+	look_for_devices(r);
 	look_at_ports(r);
 	look_at_lanes(r);
 	return is_any;

@@ -46,6 +46,7 @@
  * nothing: what is posted to a way that swallows it is missing for seconds. */
 #define WB__REMAKE_NS (1 * WB_NS_PER_S)
 #define WB__REMAKE_DOUBLE 5 /* times: 32 s */
+#define WB__FIND_NS (1 * WB_NS_PER_S) /* are devices still there? */
 
 struct wb__lane;
 struct wb__flight;
@@ -152,6 +153,7 @@ struct wb__verbs_rail {
 	uint32_t n_bounce;
 	uint64_t
 		look_ns; /* deadlines and dead queue pairs are looked at then; UINT64_MAX = never */
+	uint64_t find_ns; /* devices are looked for then; of the rail that hears their events */
 };
 
 /* Of the transport; the loop's. */
