@@ -73,7 +73,9 @@ bool fx_verbs_is_left_out(const char *kind)
 
 void fx_verbs_open(void)
 {
-	if (!devices())
+	if (devices())
+		fprintf(stderr, "fx_verbs: on devices\n");
+	else
 		fx_verbs();
 }
 

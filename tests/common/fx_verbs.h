@@ -43,7 +43,7 @@ const struct fx_verbs *fx_verbs_fresh(void);
 
 /** fx_verbs_is_left_out - cases of this kind have nothing to show on devices. */
 bool fx_verbs_is_left_out(const char *kind);
-/** fx_verbs_open - before a transport of the kind verbs is opened. */
+/** fx_verbs_open - before a transport of the kind verbs is opened; on devices a line says so. */
 void fx_verbs_open(void);
 /** fx_verbs_rail - the address of rail @i of a side (0 = the source) into @out. */
 void fx_verbs_rail(int side, uint32_t i, char *out, size_t cap);

@@ -195,6 +195,7 @@ static int collect(struct fx_side *s)
 void fx_pump_some(struct fx_xport *f)
 {
 	struct pollfd p[2] = {{-1, POLLIN, 0}, {-1, POLLIN, 0}};
+	int got = 0;
 
 	if (f->net) {
 		(void)wb_sim_step(f->net);
@@ -204,8 +205,10 @@ void fx_pump_some(struct fx_xport *f)
 		ppoll(p, 2, &(struct timespec){0, 50000}, NULL);
 	}
 	if (!f->is_quiet)
-		collect(&f->src);
-	collect(&f->dst);
+		got += collect(&f->src);
+	got += collect(&f->dst);
+	if (got)
+		f->heard_ns = wb_now_ns(&wb_clock_real);
 }
 
 void fx_pump(struct fx_xport *f)

@@ -67,7 +67,7 @@ wb_conn_t fx_dial(struct fx_xport *f, const struct wb_xport_epoch *e, const char
 /** fx_join - connect and wait until both sides are up. */
 void fx_join(struct fx_xport *f);
 void fx_close(struct fx_xport *f);
-/** fx_pump - let something happen and collect events; fails the test after 40 s in all. */
+/** fx_pump - let something happen and collect events; fails the test where nothing did for 40 s. */
 void fx_pump(struct fx_xport *f);
 /** fx_pump_some - the same, but hardly waits: perhaps nothing happened. */
 void fx_pump_some(struct fx_xport *f);

@@ -157,7 +157,8 @@ START_TEST(an_agent_has_as_many_connections_as_come)
 	struct fx_xport f;
 	struct iovec to;
 
-	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.depth = 1, .sockets = 1});
+	fx_open(&f, fx_kinds[_i],
+		&(struct fx_opts){.depth = 1, .sockets = 1, .handshake_ns = 100 * WB_NS_PER_S});
 	for (int round = 1; round <= 2; round++) {
 		int down = f.dst.count[WB_XP_CONN_DOWN], gone = f.src.count[WB_XP_CONN_DOWN];
 

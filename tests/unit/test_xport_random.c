@@ -16,6 +16,7 @@
 #define CONNS 4
 #define GRANTS 300
 #define STEPS 100000
+#define LEAST 100 /* grants, or it has shown little; slow devices need more steps for them */
 #define BYTES_MAX 300000
 #define SEEDS 3
 
@@ -313,7 +314,7 @@ START_TEST(any_order_of_calls_keeps_the_contract)
 			.mem_bytes = 33 * BYTES_MAX});
 	fx_fill(w->f.src.mem, 3 * BYTES_MAX, seed);
 	w->link[w->n_link++].dst = fx_dial(&w->f, &fx_epoch, "src");
-	for (int i = 0; i < STEPS && w->n_grant < GRANTS; i++)
+	for (int i = 0; (i < STEPS || w->n_grant <= LEAST) && w->n_grant < GRANTS; i++)
 		step(w);
 	for (uint32_t i = 0; i < w->n_link; i++) {
 		w->link[i].is_ended = true;
@@ -327,7 +328,7 @@ START_TEST(any_order_of_calls_keeps_the_contract)
 		ck_assert_int_eq(w->grant[i].ends, 1);
 		ck_assert_int_eq(w->grant[i].writes, w->grant[i].writes_ended);
 	}
-	ck_assert_uint_gt(w->n_grant, 100);
+	ck_assert_uint_gt(w->n_grant, LEAST);
 	fx_close(&w->f);
 	free(w);
 }
