@@ -4,6 +4,7 @@
 A pair is a number: rxe_aN on vaN (10.77.N.1), joined to rxe_bN on vbN (10.77.N.2).
 """
 import contextlib
+import ipaddress
 import os
 import re
 import signal
@@ -70,6 +71,68 @@ def down(pair=0, end="b"):
         yield
     finally:
         up(pair, end)
+
+
+class Removable:
+    """A device that may be removed: the kernel does so when nobody has it open any more.  It is here again after the
+    context, so who has it open ends within."""
+
+    def __init__(self, device, link):
+        self.device, self.link, self.asks = device, link, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.asks:
+            self.back()
+
+    def remove(self):
+        """The `rdma` that asks; it waits, and cannot be killed."""
+        self.asks = subprocess.Popen(["rdma", "link", "delete", self.device])
+        return self.asks
+
+    def back(self):
+        assert self.asks.wait(20) == 0
+        self.asks = None
+        sh("rdma", "link", "add", self.device, "type", "rxe", "netdev", self.link)
+
+
+def readdress(link, before, now, other, far):
+    """An end's address becomes another one; one of its device's GIDs, too.  Routes as guest.sh makes them."""
+    sh("ip", "addr", "del", f"{before}/24", "dev", link)
+    sh("ip", "addr", "add", f"{now}/24", "dev", link)
+    sh("ip", "route", "replace", now, "dev", other, "src", far, "table", "77")
+    sh("ip", "route", "replace", far, "dev", link, "src", now, "table", "77")
+
+
+@contextlib.contextmanager
+def readdressed(pair, end, last):
+    """The end's address is 10.77.PAIR.`last`."""
+    (link, own), (other, far) = ((f"v{x}{pair}", f"10.77.{pair}.{i}") for x, i in ("a1", "b2")[::1 if end == "a" else -1])
+    new = f"10.77.{pair}.{last}"
+    rules = [("pref", "15", "from", new, "to", new, "lookup", "local"), ("pref", "20", "to", new, "iif", "lo", "lookup", "77")]
+    for rule in rules:
+        sh("ip", "rule", "add", *rule)
+    readdress(link, own, new, other, far)
+    try:
+        yield
+    finally:
+        readdress(link, new, own, other, far)
+        for rule in rules:
+            sh("ip", "rule", "del", *rule)
+        sh("ip", "route", "del", new, "dev", other, "table", "77")
+
+
+def gids(device):
+    """GIDs of a device that are addresses of IPv4, as agents name them."""
+    found = set()
+    for i in range(16):
+        with contextlib.suppress(OSError), open(f"/sys/class/infiniband/{device}/ports/1/gids/{i}", encoding="ascii") as f:
+            raw = ipaddress.IPv6Address(f.read().strip())
+            if raw.ipv4_mapped:
+                found.add(f"::ffff:{raw.ipv4_mapped}")
+    return found
 
 
 # ---- perftest ----
