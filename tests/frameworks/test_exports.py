@@ -81,6 +81,93 @@ def experts_of_transformers_are_named_one_by_one_and_tied_weights_once(torch):
     assert {d for _, _, d in transformers.exports(moe, dtype="BF16").manifest} == {"BF16"}
 
 
+def padding_is_no_source_and_stays_as_it_is(torch):
+    """The exporter cuts it away, or the engines' checkpoint has fewer rows; the parameter is one piece, or strided."""
+    import weightbridge
+    from weightbridge.adapters.exports import Exports
+
+    for base in (torch.zeros(8, 5), torch.zeros(5, 8).t()):
+        params = {"embed": base, "norm": torch.zeros(5)}
+        for e in (Exports(lambda: params, lambda t: {"e": t["embed"][:6], "norm": t["norm"]}, padded=["embed"]),
+                  Exports(lambda: params, lambda t: {"e": t["embed"], "norm": t["norm"]}, padded=["embed", "norm"],
+                          checkpoint=[("e", (6, 5), "F32"), ("norm", (5,), "F32"), ("of nobody", (1,), "F32")])):
+            params["embed"].fill_(9)
+            new = {n: torch.randn(s) for n, s, _ in e.manifest}
+            e.load(new.items())
+            assert torch.equal(params["embed"][:6], new["e"]) and torch.equal(params["norm"], new["norm"])
+            assert params["embed"][6:].eq(9).all()
+            found = weightbridge.extract(e.load, e.manifest, e.params)
+            assert params["embed"][6:].eq(9).all() and not found.unmapped
+            assert "embed (not 10 of 40 elements)" in found.gaps, found.gaps
+            params["embed"].fill_(3)
+            found.apply(new, into=e.params())
+            assert params["embed"][6:].eq(3).all() and torch.equal(params["embed"][:6], new["e"])
+
+
+def padding_is_only_what_lies_behind_the_rows_of_a_parameter_that_may_have_it(torch):
+    from weightbridge.adapters.exports import Exports
+
+    params = {"a": torch.zeros(8, 5)}
+    for export in (lambda t: {"a": t["a"][1:7]}, lambda t: {"a": t["a"][:, :4]}, lambda t: {"a": t["a"][::2]},
+                   lambda t: {"a": t["a"][:6], "b": t["a"][5:6]}, lambda t: {"a": t["a"][:3], "b": t["a"][3:6]},
+                   lambda t: {"a": t["a"][2:6], "b": t["a"][3:5]}, lambda t: {"a": t["a"], "b": t["a"][:6]}):
+        refused("each element of parameter a once", Exports, lambda: params, export, padded=["a"])
+    refused("give the name in `padded`", Exports, lambda: params, lambda t: {"a": t["a"][:6]})
+    refused("a has 9 rows, parameter a has 8: the module lacks words", Exports, lambda: params, padded=["a"],
+            checkpoint=[("a", (9, 5), "F32")])
+    for more, shape in (({}, (6, 5)), ({"padded": ["a"]}, (6, 4)), ({"padded": ["a"]}, (8, 4))):
+        e = Exports(lambda: params, checkpoint=[("a", shape, "F32")], **more)
+        refused(f"tensor a is {list(shape)}, parameter a takes [8, 5]", e.load, [("a", torch.zeros(shape))])
+
+
+def padding_over_ranks_is_what_each_has_of_it(torch):
+    """Cut by rows and by columns over ranks that have words alone, both, padding alone, and nothing."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from weightbridge.adapters.exports import Exports
+
+    new = torch.randn(4, 6)
+    for n, placement, cut in ((5, Shard(0), lambda t, r: t[2 * r:2 * r + 2]), (2, Shard(1), lambda t, r: t[:, 3 * r:3 * r + 3]),
+                              (2, Replicate(), lambda t, r: t)):
+        for rank in range(n):
+            dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=n)
+            mesh = dist.device_mesh.init_device_mesh("cpu", (n,))
+            for words in (4, 3):
+                local = cut(torch.full((8, 6), 9.0), rank).clone()
+                param = DTensor.from_local(local, mesh, [placement], run_check=False, shape=torch.Size((8, 6)), stride=(6, 1))
+                e = Exports(lambda p=param: {"a": p}, padded=["a"], checkpoint=[("a", (words, 6), "F32")])
+                e.load([("a", new[:words])])
+                want = torch.cat([new[:words], torch.full((8 - words, 6), 9.0)])
+                assert torch.equal(local, cut(want, rank)), (placement, rank, words)
+                has_words = placement != Shard(0) or 2 * rank < words
+                assert list(e.params()) == ["a"] * has_words, (placement, rank, words)
+            dist.destroy_process_group()
+
+
+def embeddings_of_transformers_may_have_more_rows_than_the_engines_checkpoint(torch):
+    import transformers as hf
+
+    from weightbridge.adapters import transformers
+
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+             "num_key_value_heads": 1, "head_dim": 16}
+    for tied, names in ((True, ["model.embed_tokens.weight"]), (False, ["lm_head.weight", "model.embed_tokens.weight"])):
+        model = hf.LlamaForCausalLM(hf.LlamaConfig(**small, vocab_size=61, tie_word_embeddings=tied))
+        engines = transformers.exports(model).manifest
+        model.resize_token_embeddings(pad_to_multiple_of=64)
+        e = transformers.exports(model, manifest=engines)
+        assert e.manifest == engines and [n for n, s, _ in engines if s[0] == 61] == names, e.manifest
+        whole = transformers.exports(model).manifest  # for engines of a checkpoint that was saved with its padding
+        assert [n for n, s, _ in whole if s[0] == 64] == names, whole
+        model.resize_token_embeddings(60)
+        refused("61 rows, parameter", transformers.sender, model, manifest=engines)
+        wrong = [(n, (31,) if s == (32,) else s, d) for n, s, d in engines]  # a norm has no padding
+        refused("takes [32]", transformers.exports(model.__class__(hf.LlamaConfig(**small, vocab_size=61)), manifest=wrong).load,
+                [(n, torch.zeros(s)) for n, s, _ in wrong])
+
+
 def a_map_of_a_module_is_exact_and_a_promotion_afterwards_is_noticed(torch):
     import weightbridge
     from weightbridge.adapters.exports import Exports
@@ -108,6 +195,10 @@ def main():
                  a_part_of_a_parameter_and_a_wrong_shape_are_refused,
                  what_is_calculated_or_left_out_is_refused_by_name,
                  experts_of_transformers_are_named_one_by_one_and_tied_weights_once,
+                 padding_is_no_source_and_stays_as_it_is,
+                 padding_is_only_what_lies_behind_the_rows_of_a_parameter_that_may_have_it,
+                 padding_over_ranks_is_what_each_has_of_it,
+                 embeddings_of_transformers_may_have_more_rows_than_the_engines_checkpoint,
                  a_map_of_a_module_is_exact_and_a_promotion_afterwards_is_noticed):
         test(torch)
         print("ok", test.__name__, flush=True)

@@ -10,15 +10,18 @@ Each rank sends its own shards out of their own memory; nothing is gathered.  FP
 way.  connect() calls no collective: ranks need not probe together, and none hangs when another fails.
 
 Before each transfer parameters that a forward pass left unsharded are sharded again (FSDPModule.reshard).
+
+Embeddings that were resized to a round number of rows: weightbridge.adapters.transformers says how.  A rank whose shard is
+padding alone has nothing to send of it.
 """
 
 from . import SenderAdapter
 from .exports import Exports, untied
-from .transformers import _exporter
+from .transformers import _adapter, _exporter, _vocabulary
 
 
-def exports(model, dtype=None):
-    """The Exports of a sharded module; its `params` are this rank's shards."""
+def exports(model, dtype=None, manifest=None):
+    """The Exports of a sharded module; its `params` are this rank's shards.  Arguments as sender()'s."""
     plain = getattr(model, "_orig_mod", model)
     buffers = {n for n, _ in plain.named_buffers()}
     state = untied(plain)
@@ -26,7 +29,7 @@ def exports(model, dtype=None):
     def sharded():
         _reshard(plain)
         return state()
-    return Exports(sharded, _exporter(plain), dtype, buffers)
+    return Exports(sharded, _exporter(plain), dtype, buffers, _vocabulary(plain), manifest)
 
 
 def _reshard(model):
@@ -39,6 +42,4 @@ def _reshard(model):
 
 def sender(model, manifest=None, dtype=None, **options):
     """The SenderAdapter of one rank.  Arguments as weightbridge.adapters.transformers.sender's; give `rank`."""
-    found = exports(model, dtype)
-    return SenderAdapter(found.load, params=found.params, manifest=found.manifest if manifest is None else manifest,
-                         **options)
+    return _adapter(SenderAdapter, exports, model, manifest, dtype, options)

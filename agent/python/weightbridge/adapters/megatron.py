@@ -12,11 +12,17 @@ Where that lies in the checkpoint is found by the Bridge's own loader, which is 
 The loader is collective: some ranks cut tensors for others.  So all ranks call connect(), and if one fails, all fail by its
 words.  While it is probed, each rank holds the made-up checkpoint whole, once: as much memory as the model on disk.
 
+A vocabulary that Megatron pads (should_pad_vocab, make_vocab_size_divisible_by) has more rows than the checkpoint: the Bridge
+loads zeros there, and nothing is sent from them.
+
 Megatron turns a router's bias to FP32 by putting another tensor in its place, at the first forward pass.  sender() does
 that first, so that it lies still afterwards.
 """
 
+from ..errors import WeightBridgeError
 from . import SenderAdapter
+
+_VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
 
 class Chunks:
@@ -52,13 +58,32 @@ class Chunks:
 
         from megatron.bridge.models.hf_pretrained.state import DictStateSource, StateDict
 
-        known = self._bridge.hf_pretrained
-        source = types.SimpleNamespace(state=StateDict(DictStateSource(dict(weights))), config=getattr(known, "config", known),
+        known, loader, tensors = self._bridge.hf_pretrained, self._bridge._model_bridge, dict(weights)
+        self._pad(loader, tensors)
+        source = types.SimpleNamespace(state=StateDict(DictStateSource(tensors)), config=getattr(known, "config", known),
                                        model_name_or_path="weightbridge")
-        loader = self._bridge._model_bridge
         if getattr(loader, "hf_config", None) is None:
             loader.hf_config = source.config
         loader.load_weights_hf_to_megatron(source, self._chunks)
+
+
+    def _pad(self, loader, tensors):
+        """The Bridge pads the vocabulary where tensor parallelism cuts it, and would not load it where each rank has it whole.
+        Raises, on all ranks alike, when the checkpoint has more words than the model."""
+        import torch
+        from megatron.core import parallel_state
+
+        rows = next((m.vocab_size for _, m in self._modules() if isinstance(getattr(m, "vocab_size", None), int)), None)
+        for ours in _VOCABULARY if rows else ():
+            name = getattr(loader.mapping_registry().megatron_to_hf_lookup(ours), "hf_param", None)
+            tensor = tensors.get(name) if isinstance(name, str) else None
+            if tensor is None or len(tensor) == rows:
+                continue
+            if len(tensor) > rows:
+                raise WeightBridgeError(f"tensor {name} has {len(tensor)} rows, and the model of Megatron {rows} for its "
+                                        "vocabulary: build it with the checkpoint's vocab_size")
+            if parallel_state.get_tensor_model_parallel_world_size() == 1:
+                tensors[name] = torch.cat([tensor, tensor.new_zeros(rows - len(tensor), *tensor.shape[1:])])
 
 
 def everybody(data, group=None):
