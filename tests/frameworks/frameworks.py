@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frameworks as worker.py has them: a class each, with what it takes to build one rank on a CPU."""
+import copy
+import json
 import os
 import sys
 
@@ -30,6 +32,8 @@ def read(folder):
 class Worker:
     def __init__(self, said):
         self.said, self.common = said, {"socket": said["socket"], "connect_timeout": 120.0}
+        with open(os.path.join(said["model"], "config.json"), encoding="utf-8") as f:
+            self.words = json.load(f)["vocab_size"]
         torch.set_num_threads(1)
         self.build()
 
@@ -40,6 +44,20 @@ class Worker:
     def tensors(self):
         """Name -> this rank's memory of everything that a transfer writes or reads."""
         return dict(self.model.named_parameters())
+
+    def padding(self):
+        """Name -> the part of a trainer's parameter that is for words of nobody, where this rank has one."""
+        found = {}
+        for name in ("model.embed_tokens.weight", "lm_head.weight", "embedding.word_embeddings.weight", "output_layer.weight"):
+            t = self.tensors()[name].detach() if name in self.tensors() else None
+            if t is not None and t.shape[0] > max(0, self.words - self.first_word(t.shape[0])):
+                found[name] = t[max(0, self.words - self.first_word(t.shape[0])):]
+        assert found or not self.said.get("pad") or self.said["rank"] < self.said["n"] - 1, "the last rank has no padding"
+        return found
+
+    def first_word(self, _rows):
+        """The word of the first of so many rows that this rank has."""
+        return 0
 
     def places(self):
         return {n: (t.data_ptr(), tuple(t.shape), t.stride()) for n, t in self.tensors().items()}
@@ -74,13 +92,24 @@ class Transformers(Worker):
 
         kind = getattr(torch, self.said.get("dtype", "bfloat16"))
         self.model = transformers.AutoModelForCausalLM.from_pretrained(self.said["model"], dtype=kind)
+        if self.said.get("pad"):
+            self.model.resize_token_embeddings(pad_to_multiple_of=self.said["pad"])
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01) if self.said["role"] == "trainer" else None
         torch.manual_seed(int(self.said["rank"]))
 
     def sender(self):
         from weightbridge.adapters import transformers
 
-        return transformers.sender(self.model, dtype=torch.bfloat16, **self.common)
+        return transformers.sender(self.model, **self.checkpoint(), **self.common)
+
+    def checkpoint(self):
+        """What says what is sent: the module, or the engines' folder where that has fewer rows."""
+        return {"manifest": self.said["model"]} if self.said.get("pad") else {"dtype": torch.bfloat16}
+
+    def load(self, weights):
+        from weightbridge.adapters import fsdp2
+
+        fsdp2.exports(self.model, **self.checkpoint()).load(weights)
 
     def receiver(self):
         from weightbridge.adapters import transformers
@@ -97,7 +126,7 @@ class Transformers(Worker):
         return {n: raw(t) for n, t in other.state_dict().items()}
 
     def step(self):
-        ids = torch.randint(3, 1000, (2, 16))
+        ids = torch.randint(3, self.words, (2, 16))
         self.model(input_ids=ids, labels=ids).loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -106,14 +135,22 @@ class Transformers(Worker):
                 b.add_(1)
 
     def export(self, folder):
-        """Each parameter whole and in BF16, then what Transformers writes of that."""
+        """Each parameter whole and in BF16, then what Transformers writes of that; padding it takes off by itself, from a
+        module that is not trained."""
+        import transformers
+
         full, floats = {}, {n for n, _ in self.model.named_parameters(remove_duplicate=False)}
         for name, t in self.model.state_dict().items():
             t = t.full_tensor() if hasattr(t, "full_tensor") else t
             full[name] = t.to(torch.bfloat16) if name in floats else t
         if self.model.config.tie_word_embeddings:
             full.pop("lm_head.weight", None)
-        if self.said["rank"] == 0:
+        if self.said["rank"] == 0 and self.said.get("pad"):
+            other = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(self.model.config), dtype=torch.bfloat16)
+            other.load_state_dict(full, strict=not self.model.config.tie_word_embeddings)
+            other.resize_token_embeddings(self.words)
+            other.save_pretrained(folder)
+        elif self.said["rank"] == 0:
             self.model.save_pretrained(folder, state_dict=full)
             self.model.config.dtype = "bfloat16"
             self.model.config.save_pretrained(folder)
@@ -140,7 +177,10 @@ class FSDP2(Transformers):
     def sender(self):
         from weightbridge.adapters import fsdp2
 
-        return fsdp2.sender(self.model, dtype=torch.bfloat16, rank=self.said["rank"], **self.common)
+        return fsdp2.sender(self.model, rank=self.said["rank"], **self.checkpoint(), **self.common)
+
+    def first_word(self, _rows):
+        return self.said["rank"] * -(-self.model.config.vocab_size // self.said["n"])
 
 
 class VLLM(Worker):
@@ -333,7 +373,7 @@ class Megatron(Worker):
         import megatron_cpu
 
         said = self.said
-        self.bridge, self.model = megatron_cpu.build(said["model"], said["store"], said["rank"], said["n"],
+        self.bridge, self.model = megatron_cpu.build(said["model"], said["store"], said["rank"], said["n"], said.get("pad"),
                                                      **said.get("parallel", {}))
         from weightbridge.adapters import megatron
 
@@ -348,6 +388,21 @@ class Megatron(Worker):
         from weightbridge.adapters import megatron
 
         return megatron.sender([self.model], self.bridge, self.said["model"], **self.common)
+
+    def load(self, weights):
+        from weightbridge.errors import WeightBridgeError
+
+        weights = dict(weights)
+        try:  # on all ranks alike, and before any of them waits for another
+            self.held.load({**weights, "model.embed_tokens.weight": torch.zeros(2000, 128)}.items())
+        except WeightBridgeError as e:
+            assert "model.embed_tokens.weight has 2000 rows" in str(e), e
+        else:
+            raise AssertionError("a checkpoint of more words was loaded")
+        self.held.load(weights.items())
+
+    def first_word(self, rows):
+        return self.said["rank"] * rows if self.said.get("parallel", {}).get("tp") else 0
 
     def step(self):
         import zlib
@@ -368,6 +423,9 @@ class Megatron(Worker):
 
         found = {name: t.contiguous().clone() for name, t in self.bridge.export_hf_weights([self.model], cpu=True,
                                                                                           show_progress=False)}
+        for name in ("model.embed_tokens.weight", "lm_head.weight") if self.said.get("pad") else ():
+            if name in found:  # the Bridge writes padding, too, and no engine of this vocabulary takes that
+                found[name] = found[name][:self.words].clone()
         if self.said["rank"] == 0:
             os.mkdir(folder)
             save_file(found, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})

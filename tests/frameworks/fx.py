@@ -108,7 +108,7 @@ VERSIONS = 2
 def pair(model, trainer, engine):
     """A trainer and an engine of matrix.py: after every update each parameter of each rank of the engine is, byte by byte,
     what the engine's own loader makes of the checkpoint that the trainer's own exporter writes, and none is what it was
-    before."""
+    before.  A trainer with PAD has more rows for the vocabulary than that checkpoint, and what is in them goes nowhere."""
     (env, kind, n, more), (engine_env, engine_kind, per_engine, engine_more) = matrix.TRAINERS[trainer], matrix.ENGINES[engine]
     python(env)
     python(engine_env)
@@ -118,7 +118,7 @@ def pair(model, trainer, engine):
         os.mkdir(c.path("exports"))
         d = Deployment(c, n, per_engine, forked=True)
         common = {"model": folder, "exports": c.path("exports"), "versions": VERSIONS}
-        t = d.trainers(env, kind, n, dtype="float32", begin=c.path("begin"), **common, **more)
+        t = d.trainers(env, kind, n, dtype="float32", begin=c.path("begin"), pad=matrix.PAD.get(model), **common, **more)
         r = d.rollouts(engine_env, engine_kind, per_engine, **common, **engine_more)
         for w in (*t, *r):  # or one that ends early would be looked for among those that wait for it
             w.expect("connected", WAIT)

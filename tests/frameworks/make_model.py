@@ -20,7 +20,10 @@ MODELS = {"llama": ("Llama", SMALL, {"tie_word_embeddings": False}),
           "qwen3": ("Qwen3", SMALL, {"tie_word_embeddings": False}),
           "qwen3-tied": ("Qwen3", SMALL, {"tie_word_embeddings": True}),
           "deepseek-v3": ("DeepseekV3", {**SMALL, **MLA}, {"tie_word_embeddings": False}),
-          "qwen3-moe": ("Qwen3Moe", SMALL, {**MOE, "tie_word_embeddings": False})}
+          "qwen3-moe": ("Qwen3Moe", SMALL, {**MOE, "tie_word_embeddings": False}),
+          # A vocabulary that nobody can cut in two: engines pad it, and trainers do in another way (matrix.py).
+          "llama-odd": ("Llama", SMALL, {"vocab_size": 293, "tie_word_embeddings": False}),
+          "qwen3-tied-odd": ("Qwen3", SMALL, {"vocab_size": 293, "tie_word_embeddings": True})}
 
 
 def main(kind, folder):
@@ -29,7 +32,7 @@ def main(kind, folder):
 
     name, base, more = MODELS[kind]
     torch.manual_seed(5)
-    model = getattr(transformers, name + "ForCausalLM")(getattr(transformers, name + "Config")(**base, **more))
+    model = getattr(transformers, name + "ForCausalLM")(getattr(transformers, name + "Config")(**{**base, **more}))
     with torch.no_grad():
         for p in model.parameters():  # norms and biases too, so that none is like another
             p.copy_(torch.randn_like(p) * (0.1 if p.dim() > 1 else 0.5) + (p.dim() == 1))

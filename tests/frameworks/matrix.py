@@ -27,8 +27,14 @@ ENGINES = {
     "SGLang TP2 EP2": ("sglang", "SGLang", 2, {"ep": True}),
     "SGLang DP2": ("sglang", "SGLang", 2, {"dp": True}),
 }
-# kind of make_model.py: as the table calls it.  Each has a vocabulary of 1000, which vLLM and SGLang pad to 1024.
-MODELS = {"llama": "L", "llama-tied": "Lt", "qwen2": "Q2", "qwen3": "Q3", "qwen3-tied": "Q3t", "qwen3-moe": "M", "deepseek-v3": "D"}
+# kind of make_model.py: as the table calls it.  Each has a vocabulary of 1000, which vLLM and SGLang pad to 1024, but for
+# those with a multiple below.
+MODELS = {"llama": "L", "llama-tied": "Lt", "qwen2": "Q2", "qwen3": "Q3", "qwen3-tied": "Q3t", "qwen3-moe": "M", "deepseek-v3": "D",
+          "llama-odd": "Lo", "qwen3-tied-odd": "Qo"}
+# What trainers pad the vocabulary of 293 of these models to a multiple of, Megatron times its TP; vLLM and SGLang pad it to
+# 320.  With 128 every rank has words and some have padding, too: 512 rows in Megatron TP2, 384 in the others.  With 512 there
+# are ranks that have padding alone: the second of Megatron TP2 (of 1024 rows), the third of FSDP2 on 3 (of 512).
+PAD = {"llama-odd": 128, "qwen3-tied-odd": 512}
 EXPERTS = ("qwen3-moe", "deepseek-v3")
 
 # model, trainer, engine.  Each trainer and each engine has every model it can have at least once, mostly with another partner.
@@ -92,6 +98,23 @@ ROWS = [
     ("qwen3-moe", "FSDP2 on 2 ranks", "SGLang DP2"),
     ("qwen3-moe", "Megatron PP2", "SGLang DP2"),
     ("deepseek-v3", "FSDP2 on 2 ranks", "SGLang DP2"),
+    # Padding on the trainer's side, by each that pads to each way of padding and cutting in engines.
+    ("llama-odd", "FSDP2 on 3 ranks", "Transformers"),
+    ("qwen3-tied-odd", "Megatron PP2", "Transformers"),
+    ("llama-odd", "Megatron TP2", "vLLM TP1"),
+    ("llama-odd", "FSDP2 on 2 ranks", "vLLM TP1"),
+    ("qwen3-tied-odd", "Transformers", "vLLM TP1"),
+    ("qwen3-tied-odd", "Megatron TP2", "vLLM TP2"),
+    ("qwen3-tied-odd", "FSDP2 on 2 ranks", "vLLM TP2"),
+    ("llama-odd", "Transformers", "vLLM TP2"),
+    ("qwen3-tied-odd", "Megatron TP2", "SGLang TP1"),
+    ("qwen3-tied-odd", "FSDP2 on 2 ranks", "SGLang TP1"),
+    ("llama-odd", "Transformers", "SGLang TP1"),
+    ("llama-odd", "Megatron TP2", "SGLang TP2"),
+    ("llama-odd", "FSDP2 on 2 ranks", "SGLang TP2"),
+    ("qwen3-tied-odd", "Transformers", "SGLang TP2"),
+    ("llama-odd", "Megatron PP2", "SGLang DP2"),
+    ("qwen3-tied-odd", "FSDP2 on 3 ranks", "SGLang DP2"),
 ]
 
 PARTS = "not this pair: trainer and engine have this model in others"

@@ -78,8 +78,8 @@ def layers(config):
     return found
 
 
-def build(folder, store, rank, n, tp=1, pp=1, ep=1):
-    """(bridge, module) of one rank of n."""
+def build(folder, store, rank, n, pad=None, tp=1, pp=1, ep=1):
+    """(bridge, module) of one rank of n.  pad: make_vocab_size_divisible_by; None: the vocabulary stays as it is."""
     import transformers
     from megatron.bridge import AutoBridge
     from megatron.core import parallel_state
@@ -92,6 +92,8 @@ def build(folder, store, rank, n, tp=1, pp=1, ep=1):
     p.tensor_model_parallel_size, p.pipeline_model_parallel_size = tp, pp
     p.expert_model_parallel_size, p.expert_tensor_parallel_size = ep, 1
     p.pipeline_dtype = p.params_dtype = torch.bfloat16
+    if pad:
+        p.should_pad_vocab, p.make_vocab_size_divisible_by = True, pad
     p.use_cpu_initialization, p.perform_initialization, p.bf16 = True, False, True
     for name in ("gradient_accumulation_fusion", "moe_grouped_gemm", "masked_softmax_fusion", "bias_activation_fusion",
                  "apply_rope_fusion", "bias_dropout_fusion", "moe_permute_fusion", "moe_router_fusion", "persist_layer_norm",

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One worker of a test, in the Python of its framework: worker.py JSON.
 
-role trainer: for each version a step of AdamW, an export by the framework's own means, a transfer.
+role trainer: connects, and compares what its source map makes of a checkpoint of random values with what its loader does;
+then for each version a step of AdamW, an export by the framework's own means, a transfer.
 role rollout: for each version an update; then every parameter is compared with what the engine's own loader makes of
 that export.  role peer: is there, for the process groups of a rank that was started again.  role maker: writes a model.
 What it says to the test is a line each, "error ..." when something is wrong.
@@ -46,8 +47,13 @@ def leave(status):
 
 
 def train(worker, said):
-    sender = worker.sender()
+    sender, pads = worker.sender(), worker.padding()
+    for t in pads.values():
+        t.fill_(9)  # no loader writes it, so it is seen wherever it goes
+    before = worker.content()
     sender.connect()
+    assert worker.content() == before, "connect() did not leave all as it was"
+    exact(worker, sender.source_map, pads)
     print("connected", flush=True)
     while "begin" in said and not os.path.exists(said["begin"]):
         time.sleep(0.01)  # until engines have seen that nothing comes
@@ -59,6 +65,30 @@ def train(worker, said):
         assert worker.places() == before, "a parameter has moved"
         print(f"sent {version}", flush=True)
     sender.close()
+
+
+def exact(worker, found, pads):
+    """A source map makes of random values what the loader makes of them, over a sentinel; padding gets none of them."""
+    import torch
+
+    tensors = {n: t.detach() for n, t in worker.tensors().items()}
+    kept = {n: t.clone() for n, t in tensors.items()}
+    made = torch.Generator().manual_seed(11)  # alike on all ranks, whose loaders may give to each other
+    kinds = {"BF16": torch.bfloat16, "F32": torch.float32}
+    values = {n: torch.randn(shape, generator=made).to(kinds[dtype]) for n, shape, dtype in found.tensors}
+    results = []
+    for write in (lambda: worker.load(values.items()),
+                  lambda: found.apply(values, into={n: tensors[n] for n in found.param_names})):
+        for t in tensors.values():
+            t.fill_(7)
+        write()
+        results.append(worker.content())
+        for name, t in pads.items():
+            assert set(t.unique().tolist()) <= {0, 7}, f"padding of {name} is a copy of something"
+    wrong = [n for n in tensors if results[0][n] != results[1][n]]
+    assert not wrong, f"the map is wrong for {wrong[:4]}"
+    for name, t in tensors.items():
+        t.copy_(kept[name])
 
 
 def send(sender, version, paced):
