@@ -284,10 +284,60 @@ START_TEST(a_device_that_is_over_is_left_though_it_answers)
 		v->fatal(0);
 	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 1);
 	ck_assert(fx_job_arrived(j));
-	ck_assert(wb_xport_reduced(f.dst.x, text, sizeof(text)));
+	while (!wb_xport_reduced(f.dst.x, text, sizeof(text))) /* the source may notice it first */
+		wake(&f);
 	ck_assert_msg(strstr(text, "fake0 port 1"), "%s", text);
 	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
 	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
+static enum wb_xport_path path_of(struct fx_xport *f, const struct fx_side *s, uint32_t id)
+{
+	enum wb_xport_path path;
+	char text[300];
+
+	while ((path = wb_xport_region_path(s->x, id, text, sizeof(text))) == WB_XPORT_PATH_PENDING)
+		wake(f);
+	return path;
+}
+
+enum { REMOVED, TOLD, FAILS, ALL_FAIL, N_GONE };
+
+/* Removed just now; or we have been told; or its calls fail before anybody says so. */
+START_TEST(memory_that_comes_when_a_device_is_gone_goes_by_the_others)
+{
+	const struct fx_verbs *v = fx_verbs_fresh();
+	struct wb_xport_region r;
+	struct wb_err err = {0};
+	char text[300] = "";
+	struct fx_xport f;
+	struct fx_job *j;
+	uint32_t id;
+
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
+	fx_join(&f);
+	ck_assert_int_eq(path_of(&f, &f.src, f.src.region), WB_XPORT_PATH_HOST);
+	ck_assert_int_eq(path_of(&f, &f.dst, f.dst.region), WB_XPORT_PATH_HOST);
+	if (_i == TOLD)
+		v->fatal(0);
+	while (_i == TOLD && !wb_xport_reduced(f.src.x, text, sizeof(text)))
+		wake(&f);
+	if (_i <= TOLD)
+		v->remove(0);
+	else
+		v->break_calls("ibv_reg_mr", EIO, _i == FAILS ? 1 : 1000); /* slabs, too */
+	ck_assert_int_eq(wb_xport_region_remove(f.src.x, f.src.region), 0);
+	r = memory_of(&f.src, FX_OBJECT);
+	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
+	ck_assert_int_eq(path_of(&f, &f.src, id),
+		_i == ALL_FAIL ? WB_XPORT_PATH_FAILED : WB_XPORT_PATH_HOST);
+	if (_i != ALL_FAIL) {
+		j = fx_job_make(&f, 4 * MIB, 3, 1);
+		fx_job_run(&f, j, false);
+		fx_job_free(j);
+	}
 	fx_close(&f);
 }
 END_TEST
@@ -355,6 +405,8 @@ int main(void)
 	tcase_add_test(c, a_read_that_nobody_ends_is_made_elsewhere_after_its_deadline);
 	tcase_add_test(c, what_is_taken_back_ends_with_its_connection_where_no_read_ends);
 	tcase_add_loop_test(c, a_device_that_is_over_is_left_though_it_answers, 0, 2);
+	tcase_add_loop_test(
+		c, memory_that_comes_when_a_device_is_gone_goes_by_the_others, 0, N_GONE);
 	tcase_add_test(c, a_connection_that_a_new_address_ends_names_the_old_one);
 	tcase_add_test(c, memory_that_cannot_be_registered_is_logged_with_limit_and_remedy);
 	return fx_run(s);

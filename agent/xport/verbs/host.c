@@ -169,7 +169,8 @@ void wb__host_look(struct wb__host *h, struct wb__device *d)
 	while (!h->ibv->get_async_event(d->ctx, &e)) {
 		int type = (int)e.event_type, num = e.element.port_num;
 
-		d->is_over |= type == IBV_EVENT_DEVICE_FATAL;
+		if (type == IBV_EVENT_DEVICE_FATAL)
+			d->is_over = true;
 		for (uint32_t i = 0; i < h->n_port; i++) {
 			if (&h->device[h->port[i].device] != d)
 				continue;

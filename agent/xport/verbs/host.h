@@ -30,7 +30,7 @@ struct wb__device {
 	char name[64];
 	bool is_soft;
 	uint8_t said; /* how a GPU's memory was registered, a bit each; the thread's */
-	bool is_over; /* it or the kernel said so; of who looks at its events */
+	_Atomic bool is_over; /* it or the kernel said so; set by who looks at its events */
 	char folder[IBV_SYSFS_PATH_MAX]; /* the kernel's, while the device is there; "": none */
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
@@ -66,7 +66,7 @@ struct wb__memory {
 	int code; /* FAILED */
 	bool is_done, is_removed; /* loop: given back; removed by the user */
 	bool is_readonly; /* no landing: a source alone, or mapped without the right to write */
-	struct ibv_mr *mr[WB__DEVICES_MAX]; /* of a GPU's: NULL where a device cannot */
+	struct ibv_mr *mr[WB__DEVICES_MAX]; /* NULL: a device that cannot, or is gone */
 	/* Devices that its bytes go by while they can, a bit each: of a GPU's the nearest of those
 	 * that have it, else all. */
 	uint32_t near;

@@ -91,24 +91,41 @@ static struct ibv_mr *reg(struct wb__host *h, struct ibv_pd *pd, struct wb__memo
 	return h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m));
 }
 
+static int register_on(struct wb__host *h, struct wb__memory *m, uint32_t d)
+{
+	struct ibv_pd *pd;
+
+	if (atomic_load(&h->device[d].is_over))
+		return -ENODEV;
+	errno = 0;
+	pd = wb__host_pd(h, d, m->r.object);
+	m->mr[d] = pd ? reg(h, pd, m) : NULL;
+	if (m->mr[d])
+		return 0;
+	return errno ? -errno : -ENOMEM;
+}
+
+/* On all devices but those that are gone, which may be known here before anybody is told. */
 static void register_host(struct wb__host *h, struct wb__memory *m)
 {
-	m->state = WB__MEM_READY;
-	m->path = WB_XPORT_PATH_HOST;
+	bool is_any = false;
+
 	m->near = ~0u;
 	for (uint32_t d = 0; d < h->n_device; d++) {
-		struct ibv_pd *pd = wb__host_pd(h, d, m->r.object);
+		int rc = register_on(h, m, d);
 
-		errno = 0;
-		m->mr[d] = pd ? reg(h, pd, m) : NULL;
-		if (m->mr[d])
+		is_any |= !rc;
+		m->code = rc ? rc : m->code;
+		if (!rc || ((rc == -ENODEV || rc == -EIO) && (is_any || d + 1 < h->n_device)))
 			continue;
 		m->state = WB__MEM_FAILED;
 		m->path = WB_XPORT_PATH_FAILED;
-		m->code = errno ? -errno : -ENOMEM;
 		say_failed(&h->device[d], m);
 		return;
 	}
+	m->code = 0;
+	m->state = WB__MEM_READY;
+	m->path = WB_XPORT_PATH_HOST;
 }
 
 /* ---- memory of a GPU ----------------------------------------------------------------------------

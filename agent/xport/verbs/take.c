@@ -242,8 +242,7 @@ static void check_carriers(struct wb__lane *l, uint32_t among)
 		is_any |= l->qp[k].state == WB__QP_UP;
 	if (is_any && !among && !l->s->code)
 		(void)wb__sock_fail(l->s, -ENETUNREACH,
-			"no queue pair that is left to agent %s reaches the memory of a GPU",
-			l->s->peer);
+			"no queue pair that is left to agent %s reaches the memory", l->s->peer);
 }
 
 static void post(struct wb__lane *l, uint32_t k, struct wb__part *p)
