@@ -507,8 +507,7 @@ START_TEST(the_last_device_that_has_it_ends_the_connection)
 	rc = fx_far_move(&f, from.addr, f.dst.mem, FAR_BYTES, NULL);
 	ck_assert_int_lt(rc, 0);
 	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
-	ck_assert_msg(
-		strstr(f.dst.reason, "reaches the memory") != NULL, "%s", f.dst.reason);
+	ck_assert_msg(strstr(f.dst.reason, "reaches the memory") != NULL, "%s", f.dst.reason);
 	fx_close(&f);
 	fx_far_free(&from);
 }
