@@ -5,8 +5,9 @@ than beside pods that are merely busy.  Limits of time grow with the machine's l
 OBJECTS=5000 makes so many of one namespace; tests/e2e/test_attacks.py makes 5,000 each time.
 
 Both nodes are this machine, so attackers take processor time from the victim, which those of a real cluster do on
-their own nodes.  So what is compared with is a control right after the attack: the same pods take as much processor
-time as the attack took, and touch nobody.  Objects are made by a client that the API server, etcd and the controllers
+their own nodes; and so does the operator, which in a real cluster is seldom on the victim's.  So what is compared with
+is a control right after the attack: the same pods take as much processor time as the attack took, another one, of the
+operator's priority, as much as the operator took, and they touch nobody.  Objects are made by a client that the API server, etcd and the controllers
 work for, which a real cluster has on nodes of their own: the control of that is processes beside these, of their
 priority, that take as much as each of them took.  The ratio is printed, 1.2 at most is what is wanted; the test fails
 at one that no noise explains.  What a transfer's processes ran and waited for a processor is printed too: a product
@@ -37,6 +38,8 @@ from test_faults import leader, uid_of  # noqa: E402
 
 IMAGE = "localhost/weightbridge/attack:1"
 NS, PODS, MAPS = "mallory", 3, 512
+BESIDE = PODS  # the pod that stands for the operator in the control
+TENSORS = 200000  # of a manifest of several MiB, which nobody reads at once
 SLOWER, SLOW_S = 3, 0.5  # transfers of the victim are slowed down: so many times the control's, and so many seconds
 LATE_S, ATTACK_S, CONTROL_S = 2.0, 20, 12
 MANY = int(os.environ.get("OBJECTS", "1000"))  # the API server takes 40 ms of a processor for each
@@ -50,15 +53,16 @@ def attack_image(c):
     c.import_image(write_image(c.path("attack.tar"), IMAGE, t, ["python3"]))
 
 
-def attacker(i):
+def attacker(i, ns=NS, name="own", requests=None):
     """A pod that any tenant may have: its namespace's restricted profile, a token for its own object."""
-    auth = [{"serviceAccountToken": {"audience": f"weightbridge.io/{NS}/own", "expirationSeconds": 3600, "path": "token"}}]
+    auth = [{"serviceAccountToken": {"audience": f"weightbridge.io/{ns}/{name}", "expirationSeconds": 3600, "path": "token"}}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {
-        "name": f"pod-{i}", "namespace": NS, "labels": {"weightbridge.io/name": "own", "weightbridge.io/role": "both"}}, "spec": {
+        "name": f"pod-{i}", "namespace": ns, "labels": {"weightbridge.io/name": name, "weightbridge.io/role": "both"}}, "spec": {
             "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1,
             "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{"name": "app", "image": IMAGE, "command": ["python3", "-c", "import time; time.sleep(1e5)"],
                             "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                            "resources": {"requests": requests or {}},
                             "volumeMounts": [{"name": "auth", "mountPath": "/var/run/auth"}]}],
             "volumes": [{"name": "auth", "projected": {"sources": auth}}]}}
 
@@ -66,10 +70,10 @@ def attacker(i):
 class Attack:
     """attack.py in a pod, for so many seconds."""
 
-    def __init__(self, c, i, kind, *args, seconds=ATTACK_S):
+    def __init__(self, c, i, kind, *args, seconds=ATTACK_S, ns=NS):
         self.kind = kind
         self.p = subprocess.Popen([
-            os.path.join(c.prefix, "kubectl"), "--kubeconfig", c.kubeconfig, "-n", NS, "exec", f"pod-{i}", "--", "python3",
+            os.path.join(c.prefix, "kubectl"), "--kubeconfig", c.kubeconfig, "-n", ns, "exec", f"pod-{i}", "--", "python3",
             "/opt/attack.py", kind, "--seconds", str(seconds), "--listen", f"{leading(c)}:7443", *map(str, args)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "HOME": c.dir})
         self.lines = []
@@ -184,14 +188,15 @@ def events_about(c, ns):
     return found
 
 
-def control(c, victim, counted, programs):
-    """Beside pods that take as much processor time as the attack's did; of an attack without pods, which the cluster's
-    programs carry out, beside processes that take as much as these did.  Seconds of a transfer, processors that were
-    busy, and what a transfer's processes ran and waited."""
+def control(c, victim, counted, programs, operator):
+    """Beside pods that take as much processor time as the attack's and the operators did; of an attack without pods,
+    which the cluster's programs carry out, beside processes that take as much as these did.  Seconds of a transfer,
+    processors that were busy, and what a transfer's processes ran and waited."""
     shares = [x["cpu"] for x in counted if "cpu" in x]
     since, seen = time.time(), victim.waits.so_far()
     if shares:
-        busy = together(*(Attack(c, i % PODS, "busy", "--cpu", x, seconds=CONTROL_S) for i, x in enumerate(shares)))
+        pods = [(i % PODS, x) for i, x in enumerate(shares)] + [(BESIDE, operator)] * (operator > 0.02)
+        busy = together(*(Attack(c, i, "busy", "--cpu", f"{x:.3f}", seconds=CONTROL_S) for i, x in pods))
     else:
         busy = together(*(Busy(x, CONTROL_S) for x in programs.values() if x > 0.01))
     until, now = time.time(), victim.waits.so_far()
@@ -214,16 +219,17 @@ def under(c, victim, quiet, what, begin):
     counted = begin()
     until, now, now_operator = time.time(), victim.waits.so_far(), operator.so_far()
     programs = {n: round(x - victim.quiet.get(n, 0), 2) for n, x in victim.programs.shares().items()}
+    more = (now_operator[0] - seen_operator[0]) / (until - since) - victim.quiet_operator
     after = health(c)
     assert after == before, f"{what}: operators were {before} and are {after}\n{why_restarted(c)}"
     lag = loop_lag(c)
     took, late = victim.figures(since, until)
     work = each(now, seen, victim.transfers)
     strangers = {k: n for k, n in events_about(c, "victim").items() if events.get(k) != n}
-    beside, busy, work_beside = control(c, victim, counted, programs)
+    beside, busy, work_beside = control(c, victim, counted, programs, more)
     print(f"{what}: {1000 * took:.0f} ms, {took / beside:.2f} x control ({busy:.2f} processors), {took / quiet:.2f} x quiet; "
           f"a transfer's processes {work}, in the control {work_beside}; "
-          f"operators {each(now_operator, seen_operator, 1)} in {until - since:.0f} s, longest round of the loop {lag:.3f} s; "
+          f"operators {each(now_operator, seen_operator, 1)} in {until - since:.0f} s, {more:.2f} processors more than when quiet, longest round of the loop {lag:.3f} s; "
           f"status after {late:.2f} s at most; {len(strangers)} events about the victim; operators {list(after.values())}; "
           f"attack {[dict(x) for x in counted]}; processors more than when quiet {programs}", flush=True)
     assert took <= max(SLOWER * beside, patience(SLOW_S)), \
@@ -279,6 +285,25 @@ def random_names(c, hold):
     assert len(mine) <= 20, f"{len(mine)} events about agents that proved nothing"
 
 
+def chatter(c, hold):
+    """Two agents of the attacker's that never stop talking."""
+    counted = hold(lambda: together(*(Attack(c, i, "chatter", "--object", f"{NS}/own", "--agent", f"pod-{i}", "--token",
+                                             "/var/run/auth/token", "--threads", 1) for i in range(2))))
+    assert all(x.get("messages", 0) >= 4 for x in counted), counted
+
+
+def slow_readers(c, hold):
+    """A tenant's own large page, which pods of his ask the leader for and do not take."""
+    large = Job(c, "large", rollouts=1, shape=f"--rows 2 --cols 1 --tensors {TENSORS}")
+    apply(c, *(attacker(i, "large", "wt") for i in range(PODS)))
+    large.ready(180)
+    c.kubectl("-n", "large", "wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s")
+    counted = hold(lambda: together(*(Attack(c, i, "readers", "--page", "/manifest?object=large/wt", "--token", "/var/run/auth/token",
+                                             "--http", f"{leading(c)}:9402", "--sockets", 16, ns="large") for i in range(PODS))))
+    c.kubectl("delete", "namespace", "large", "--wait=false")
+    assert all(x.get("opened", 0) >= 16 for x in counted), counted
+
+
 def many_objects(c, hold):
     """As fast as the API server takes them from its administrator: a new object of the victim's has its status all the
     same, and who leads goes on leading."""
@@ -313,7 +338,7 @@ def many_objects(c, hold):
     assert leader(c) == first, f"{first} led, {leader(c)} does now"
 
 
-TESTS = [slow_headers, idle_floods, uploads, random_names, many_objects]
+TESTS = [slow_headers, idle_floods, uploads, random_names, chatter, slow_readers, many_objects]
 
 
 def main(c):
@@ -325,12 +350,16 @@ def main(c):
     apply(c, namespace(NS), weight_transfer(NS, "own", trainers=MAPS - 1))
     wait_for(lambda: c.kubectl("-n", NS, "get", "serviceaccount", "default", check=False).returncode == 0, 30)
     apply(c, *(attacker(i) for i in range(PODS)))
+    apply(c, attacker(BESIDE, requests=operators(c)[0]["spec"]["containers"][0]["resources"]["requests"]))
     c.kubectl("-n", NS, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s")
     time.sleep(3)
     since, seen = time.time(), victim.waits.so_far()
+    idle = Waits(("weightbridge-operator",), [uid_of(c, SYSTEM, name) for name in health(c)])
+    idle_seen = idle.so_far()
     victim.programs.begin()
     time.sleep(ATTACK_S)
     victim.quiet, now = victim.programs.shares(), victim.waits.so_far()
+    victim.quiet_operator = (idle.so_far()[0] - idle_seen[0]) / ATTACK_S
     quiet, late = victim.figures(since, time.time())
     print(f"quiet: {1000 * quiet:.0f} ms, a transfer's processes {each(now, seen, victim.transfers)}; "
           f"status after {late:.2f} s at most")
