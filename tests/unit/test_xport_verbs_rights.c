@@ -2,6 +2,7 @@
 /* What the verbs transport lets others do, what it takes back and when, and what it asks of queue
  * pairs, as devices without hardware are told it. */
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_far.h"
 #include "tests/common/fx_job.h"
 #include "tests/common/fx_verbs.h"
 #include "xport/frame.h"
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -392,6 +394,92 @@ START_TEST(memory_that_cannot_be_registered_is_logged_with_limit_and_remedy)
 }
 END_TEST
 
+/* ---- a region that goes ------------------------------------------------------------------------
+ */
+
+static uint32_t add_far(struct fx_side *s, const struct fx_far *m)
+{
+	struct wb_xport_region r = fx_far_region(m, WB_XPORT_SOURCE);
+	struct wb_err err = {0};
+	uint32_t id;
+
+	ck_assert_msg(wb_xport_region_add(s->x, &r, &id, &err) == 0, "%s", err.msg);
+	return id;
+}
+
+static struct {
+	sem_t is_there, go_on;
+} rail;
+
+#define LONG (40u * MIB) /* a source's thread takes three rounds to look at it */
+
+/* Keeps the source's thread, at the beginning of a chunk and in its middle, until the test has done
+ * what is to come meanwhile. */
+static void stop_here(void *ctx, const void *data, size_t bytes, uint64_t off)
+{
+	(void)ctx, (void)data;
+	if (off && (off > LONG / 2 || off + bytes <= LONG / 2))
+		return;
+	sem_post(&rail.is_there);
+	sem_wait(&rail.go_on);
+}
+
+/* Asks for all of the source's own memory, and answers with it. */
+static void begin_slowly(struct fx_xport *f)
+{
+	struct iovec here = {f->dst.mem, LONG}, there = {f->src.mem, LONG};
+	struct wb_xport_grant g = {.cookie = 9, .chunk = {.bytes = LONG}, .iov = &here, .n_iov = 1};
+	struct wb_xport_write w = {.cookie = 9, .iov = &there, .n_iov = 1, .observe = stop_here};
+	struct wb_xport_event *e;
+	int at = 0, n = f->src.count[WB_XP_GRANT];
+
+	ck_assert_int_eq(wb_xport_grant(f->dst.x, f->conn, &g), 0);
+	fx_wait(f, &f->src, WB_XP_GRANT, n + 1);
+	while ((e = fx_take(&f->src, WB_XP_GRANT, &at)))
+		w.grant = e->grant;
+	ck_assert_int_eq(wb_xport_write(f->src.x, f->src_conn, &w), 0);
+	sem_wait(&rail.is_there);
+}
+
+/* A queue pair is lost in the midst of a chunk, and what is to be told of that waits for its end: a
+ * region that goes before is no less taken back, and the next of its number taken for what it is.
+ */
+START_TEST(a_region_that_goes_when_a_queue_pair_is_lost_is_taken_back)
+{
+	const struct fx_verbs *v = fx_verbs_fresh();
+	struct fx_far first, second;
+	struct fx_xport f;
+	char says[400];
+	uint32_t id;
+
+	sem_init(&rail.is_there, 0, 0);
+	sem_init(&rail.go_on, 0, 0);
+	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = LONG});
+	fx_join(&f);
+	fx_far_make(&first, MIB);
+	fx_far_make(&second, 2 * MIB);
+	fx_fill(second.see, second.bytes, 3);
+	id = add_far(&f.src, &first);
+	(void)fx_far_path(&f, &f.src, id, says);
+	ck_assert_int_eq(fx_far_move(&f, first.addr, f.dst.mem, 1024, NULL), 0);
+	begin_slowly(&f);
+	v->port(0, 1, false);
+	sem_post(&rail.go_on);
+	sem_wait(&rail.is_there);
+	ck_assert_int_eq(wb_xport_region_remove(f.src.x, id), 0);
+	sem_post(&rail.go_on);
+	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 2);
+	ck_assert_uint_eq(add_far(&f.src, &second), id);
+	(void)fx_far_path(&f, &f.src, id, says);
+	ck_assert_int_eq(fx_far_move(&f, second.addr, f.dst.mem, 2 * MIB, NULL), 0);
+	ck_assert(!memcmp(f.dst.mem, second.see, 2 * MIB));
+	ck_assert_int_eq(f.dst.count[WB_XP_CONN_DOWN], 0);
+	fx_close(&f);
+	fx_far_free(&first);
+	fx_far_free(&second);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("xport_verbs_rights");
@@ -407,6 +495,7 @@ int main(void)
 	tcase_add_loop_test(c, a_device_that_is_over_is_left_though_it_answers, 0, 2);
 	tcase_add_loop_test(
 		c, memory_that_comes_when_a_device_is_gone_goes_by_the_others, 0, N_GONE);
+	tcase_add_test(c, a_region_that_goes_when_a_queue_pair_is_lost_is_taken_back);
 	tcase_add_test(c, a_connection_that_a_new_address_ends_names_the_old_one);
 	tcase_add_test(c, memory_that_cannot_be_registered_is_logged_with_limit_and_remedy);
 	return fx_run(s);

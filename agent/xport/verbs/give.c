@@ -58,13 +58,13 @@ static int tell_region(struct wb__sock *s, uint32_t i)
 	struct wb__frame gone = {.type = WBP_BULK_UNREGION, .region = i}, is;
 	int rc;
 
-	if (l->told[i] && (!is_theirs(s, m) || l->told[i] != m->serial)) {
+	if (l->told[i] && (!is_theirs(s, m) || (l->told[i] & ~WB__TOLD_OLD) != m->serial)) {
 		l->told[i] = 0;
 		rc = say(s, &gone);
 		if (rc <= 0)
 			return rc;
 	}
-	if (!is_theirs(s, m) || l->told[i])
+	if (!is_theirs(s, m) || l->told[i] == m->serial)
 		return 1;
 	l->told[i] = m->serial;
 	is = memory_frame(l, m);

@@ -167,10 +167,12 @@ void wb__lane_close(struct wb__sock *s)
  */
 
 /* Source: keys are others now: those of a device that a queue pair was on, or those of devices that
- * are farther from a GPU. */
+ * are farther from a GPU.  What the peer knows stays known: until it is told, regions may go. */
 static void tell_anew(struct wb__lane *l)
 {
-	memset(l->told, 0, WB__REGIONS_MAX * sizeof(*l->told));
+	for (uint32_t i = 0; i < WB__REGIONS_MAX; i++)
+		if (l->told[i])
+			l->told[i] |= WB__TOLD_OLD;
 	l->is_dirty = true;
 }
 

@@ -46,6 +46,7 @@
  * nothing: what is posted to a way that swallows it is missing for seconds. */
 #define WB__REMAKE_NS (1 * WB_NS_PER_S)
 #define WB__REMAKE_DOUBLE 5 /* times: 32 s */
+#define WB__TOLD_OLD ((uint64_t)1 << 63) /* no serial gets there */
 #define WB__FIND_NS (1 * WB_NS_PER_S) /* are devices still there? */
 
 struct wb__lane;
@@ -108,7 +109,9 @@ struct wb__lane {
 	} again_at[WBP_BULK_QPS];
 	/* source */
 	struct wb__giver give;
-	uint64_t *told; /* [WB__REGIONS_MAX]: serial of what the peer knows; 0 = nothing */
+	/* [WB__REGIONS_MAX]: serial of what the peer knows, WB__TOLD_OLD: with keys that are
+	 * others now; 0 = nothing */
+	uint64_t *told;
 	uint32_t answer[WBP_BULK_QPS]; /* owed when all is told: the peer's number */
 	uint32_t seen; /* queue pairs of the peer that we heard of, bit by bit */
 	bool is_dirty; /* something to tell */
