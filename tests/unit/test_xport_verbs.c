@@ -319,6 +319,36 @@ START_TEST(the_last_queue_pair_s_end_names_device_port_and_peer)
 }
 END_TEST
 
+/* Those that were lost first are made anew, and what the source says of them stands behind the
+ * chunk, of which not all is asked for: nobody would ever read it. */
+START_TEST(a_chunk_that_the_last_queue_pair_leaves_half_asked_for_ends_the_connection)
+{
+	static const char *const words[] = {
+		"fake1 port 1", "reading from agent src", "retry counter", NULL};
+	const struct fx_verbs *v = fx_verbs_fresh();
+	struct fakeverbs_rule r = any();
+	struct fx_xport f;
+	struct fx_job *j;
+
+	v->limit(1, 0, 0); /* READs of a queue pair at once: most of the chunk waits */
+	open_pair(&f);
+	r.count = 0;
+	r.status = IBV_WC_RETRY_EXC_ERR;
+	r.device = 0;
+	v->rule(&r);
+	r.device = 1;
+	r.delay_ns = 3 * WB_NS_PER_S / 2; /* those of the other are made anew by then */
+	v->rule(&r);
+	j = fx_job_make(&f, 16 * MIB, 1, 1);
+	begin(&f, j, 1);
+	expect_down(&f, -ETIMEDOUT, words);
+	rejoin(&f);
+	fx_job_run(&f, j, true);
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
 START_TEST(who_has_no_port_that_is_up_says_which_is_down)
 {
 	static const char *const words[] = {"no queue pair to agent src", "fake0 port 1 (GID",
@@ -767,6 +797,8 @@ int main(void)
 	tcase_add_test(c, one_queue_pair_stays_when_a_port_comes_back_that_reaches_nobody);
 	tcase_add_test(c, a_way_that_swallows_reads_gets_few_of_them);
 	tcase_add_test(c, the_last_queue_pair_s_end_names_device_port_and_peer);
+	tcase_add_test(
+		c, a_chunk_that_the_last_queue_pair_leaves_half_asked_for_ends_the_connection);
 	tcase_add_test(c, who_has_no_port_that_is_up_says_which_is_down);
 	tcase_add_test(c, what_the_source_refuses_is_not_tried_elsewhere);
 	tcase_add_test(c, a_peer_that_is_gone_ends_the_connection);

@@ -176,6 +176,22 @@ static void tell_anew(struct wb__lane *l)
 	l->is_dirty = true;
 }
 
+static uint32_t n_up(const struct wb__lane *l)
+{
+	uint32_t n = 0;
+
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		n += l->qp[k].state == WB__QP_UP;
+	return n;
+}
+
+/* Receiver: what the source says of new queue pairs stands behind a chunk of which not all is asked
+ * for yet, and is not read before that is. */
+static bool is_stuck(const struct wb__lane *l)
+{
+	return l->s->in_payload && !n_up(l);
+}
+
 static void say_lost(struct wb__lane *l, uint32_t k, const char *why, char *out, size_t cap)
 {
 	char port[160];
@@ -205,7 +221,7 @@ void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bo
 		return;
 	}
 	wb__take_again(l, list);
-	if (is_ours || !is_alive(l)) {
+	if (is_ours || !is_alive(l) || is_stuck(l)) {
 		(void)wb__sock_fail(s, code, "%s", text);
 		return;
 	}
@@ -229,15 +245,6 @@ static void lose_moved(struct wb__lane *l, uint32_t k)
 	wb__host_name_port(rail_of(l)->h, l->qp[k].port, now, sizeof(now));
 	snprintf(why, sizeof(why), "the port has another address, it is %s", now);
 	wb__lane_lost(l, k, -EADDRNOTAVAIL, why, false);
-}
-
-static uint32_t n_up(const struct wb__lane *l)
-{
-	uint32_t n = 0;
-
-	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
-		n += l->qp[k].state == WB__QP_UP;
-	return n;
 }
 
 /* Dialer: the port is up again.  What belongs there goes back, also what has been made on another

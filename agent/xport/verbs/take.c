@@ -231,9 +231,9 @@ static int pick(const struct wb__lane *l, uint32_t among)
 	return best;
 }
 
-/* Some queue pairs are up, and none of them can carry it: one that can may be made anew, but what
- * is said of it stands behind this chunk in the stream.  So the last one that could ends the
- * connection. */
+/* None of the queue pairs that are up can carry it, or none is up: one that can may be made anew,
+ * but what is said of it stands behind this chunk in the stream.  So the last one that could ends
+ * the connection. */
 static void check_carriers(struct wb__lane *l, uint32_t among)
 {
 	bool is_any = false;
@@ -243,6 +243,9 @@ static void check_carriers(struct wb__lane *l, uint32_t among)
 	if (is_any && !among && !l->s->code)
 		(void)wb__sock_fail(l->s, -ENETUNREACH,
 			"no queue pair that is left to agent %s reaches the memory", l->s->peer);
+	if (!is_any && l->s->in_payload && !l->s->code)
+		(void)wb__sock_fail(l->s, -ENETUNREACH,
+			"no queue pair to agent %s was up when its chunk came", l->s->peer);
 }
 
 static void post(struct wb__lane *l, uint32_t k, struct wb__part *p)
