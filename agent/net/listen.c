@@ -190,7 +190,7 @@ static void begin_tls(struct conn *c)
 	wb_timer_destroy(c->timer);
 	c->timer = NULL;
 	c->state = HANDSHAKE;
-	c->place.patience_ns = LINGER_NS;
+	c->place.patience_ns = waited + LINGER_NS; /* for its turn, too */
 	rc = wb__tls_accept(
 		c->l->loop, c->l->o.tls, c->fd, c->peer, &c->l->o.limits, waited, &owner, &c->chan);
 	if (rc < 0) {
@@ -210,8 +210,9 @@ static void take_turn(struct conn *c)
 	if (!wb__pace_take(&c->l->pace, &c->place.source, now,
 		    c->place.since_ns + c->l->o.limits.connect_ns, &at)) {
 		wb_err_set(&err, -EUSERS,
-			"%s turned away: more than %d handshakes a second of its address", c->peer,
-			PACE_A_SECOND);
+			"%s turned away: more than %d handshakes a second of its address, which "
+			"agents behind one gateway share: they come in at that pace",
+			c->peer, PACE_A_SECOND);
 		refuse(c, &err);
 		return;
 	}
@@ -220,7 +221,7 @@ static void take_turn(struct conn *c)
 		return;
 	}
 	c->state = QUEUED;
-	c->place.patience_ns = LINGER_NS;
+	c->place.patience_ns = at - c->place.since_ns + LINGER_NS;
 	wb_watch_set(c->watch, 0);
 	wb_timer_start(c->timer, at - now, 0);
 }

@@ -71,7 +71,7 @@ bool wb__places_room(const struct wb__places *s, const struct wb__source *source
 	if (s->n < s->n_max)
 		return true;
 	from = greediest(s, &most);
-	*out = oldest(s, from, 0, most > n + 1 ? SILENT : LATE, now_ns);
+	*out = oldest(s, most > n ? from : source, 0, most > n + 1 ? SILENT : LATE, now_ns);
 	if (!*out)
 		*out = oldest(s, NULL, n + 1, LATE, now_ns);
 	if (!*out && most >= FAR_MORE * (n + 1))

@@ -39,6 +39,7 @@ static const struct {
 	{"all taken, and held, but one has far more: its oldest", {1, 4, 3}, 4, 200, HELD, 1},
 	{"all taken, and held, by many", {3, 3, 2}, 3, 200, HELD, NOBODY},
 	{"all taken, and firm, but all have had their time", {4, 4, 0}, 3, 200, FIRM, 0},
+	{"all taken, late, by others who have as few: its own", {3, 3, 2}, 2, 200, FIRM, 3},
 };
 
 START_TEST(who_is_slow_or_greedy_makes_room)
@@ -91,6 +92,7 @@ START_TEST(our_own_address_has_no_share_but_makes_room_for_others)
 	}
 	ck_assert(!wb__places_room(&s, &here, 1, &gone));
 	ck_assert(wb__places_room(&s, &other, 1, &gone) && gone == &at[0]);
+	ck_assert(wb__places_room(&s, &here, 1000, &gone) && gone == &at[0]); /* its own, late */
 }
 END_TEST
 
