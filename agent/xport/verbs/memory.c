@@ -105,6 +105,17 @@ static int register_on(struct wb__host *h, struct wb__memory *m, uint32_t d)
 	return errno ? -errno : -ENOMEM;
 }
 
+static void say_left_out(const struct wb__device *d, const struct wb__memory *m, int rc)
+{
+	if (!atomic_load(&d->is_over))
+		WB_LOG_WRN("verbs",
+			"memory goes without a device, which answers as one that is gone",
+			WB_S("device", d->name), WB_U("bytes", m->r.bytes),
+			WB_S("error", strerror(-rc)),
+			WB_S("remedy",
+				"see the kernel's log; start the agent again when it is back"));
+}
+
 /* On all devices but those that are gone, which may be known here before anybody is told. */
 static void register_host(struct wb__host *h, struct wb__memory *m)
 {
@@ -116,8 +127,12 @@ static void register_host(struct wb__host *h, struct wb__memory *m)
 
 		is_any |= !rc;
 		m->code = rc ? rc : m->code;
-		if (!rc || ((rc == -ENODEV || rc == -EIO) && (is_any || d + 1 < h->n_device)))
+		if (!rc)
 			continue;
+		if ((rc == -ENODEV || rc == -EIO) && (is_any || d + 1 < h->n_device)) {
+			say_left_out(&h->device[d], m, rc);
+			continue;
+		}
 		m->state = WB__MEM_FAILED;
 		m->path = WB_XPORT_PATH_FAILED;
 		say_failed(&h->device[d], m);
