@@ -427,12 +427,14 @@ static void stop_here(void *ctx, const void *data, size_t bytes, uint64_t off)
 /* Asks for all of the source's own memory, and answers with it. */
 static void begin_slowly(struct fx_xport *f)
 {
-	struct iovec here = {f->dst.mem, LONG}, there = {f->src.mem, LONG};
+	static struct iovec here, there; /* both sides use them until it is over */
 	struct wb_xport_grant g = {.cookie = 9, .chunk = {.bytes = LONG}, .iov = &here, .n_iov = 1};
 	struct wb_xport_write w = {.cookie = 9, .iov = &there, .n_iov = 1, .observe = stop_here};
 	struct wb_xport_event *e;
 	int at = 0, n = f->src.count[WB_XP_GRANT];
 
+	here = (struct iovec){f->dst.mem, LONG};
+	there = (struct iovec){f->src.mem, LONG};
 	ck_assert_int_eq(wb_xport_grant(f->dst.x, f->conn, &g), 0);
 	fx_wait(f, &f->src, WB_XP_GRANT, n + 1);
 	while ((e = fx_take(&f->src, WB_XP_GRANT, &at)))
