@@ -262,6 +262,31 @@ def all_the_tests_that_are_named_run_and_no_others():
         assert r.stdout.endswith(f"{ran} passed, 0 failed, 0 skipped\n"), (names, r)
 
 
+FUZZER = """#!/bin/bash
+for a; do case $a in -artifact_prefix=*) prefix=${a#*=} ;; esac; file=$a; done
+if [ -n "${prefix:-}" ]; then echo it broke; [ "$KIND" = silent ] || echo input > "${prefix}crash-1"; exit 77; fi
+grep -q input "$file" && [ "$KIND" = passes ]
+"""
+
+
+def what_a_fuzzer_found_is_tried_again():
+    """It is a failure if it fails then, or if there is nothing to try; small inputs are printed."""
+    dir = os.environ["CI_TEST_DIR"]
+    fuzzer = os.path.join(dir, "fuzz_it")
+    with open(fuzzer, "w") as f:
+        f.write(FUZZER)
+    os.chmod(fuzzer, 0o755)
+    for kind, again, line in (("passes", "1", "FLAKY fuzz_it: "), ("passes", "", "FAIL fuzz fuzz_it"), ("fails", "1", "FAIL fuzz fuzz_it"),
+                              ("silent", "1", "FAIL fuzz fuzz_it")):
+        last = "1 passed, 0 failed" if "FLAKY" in line else "0 passed, 1 failed"
+        out = os.path.join(dir, f"fuzz-{kind}-{again}")
+        r = subprocess.run([os.path.join(TOP, "tests", "fuzz", "run.sh"), out, fuzzer], capture_output=True, text=True,
+                           env={**os.environ, "KIND": kind, "RERUN": again})
+        assert f"\n{line}" in r.stdout and r.stdout.endswith(f"\n{last}, 0 skipped\n"), (kind, r)
+        assert (r.returncode == 0) == ("FLAKY" in line), (kind, r)
+        assert ("aW5wdXQK" in r.stdout) == ("FAIL" in line and kind != "silent"), (kind, r)
+
+
 def flaky_tests_are_named_and_more_than_a_few_fail_the_run():
     flaky = "".join(f"echo FLAKY test_{i}: failed beside others, passed alone; " for i in range(2))
     t = tier("a", flaky + "echo 9 passed, 0 failed, 0 skipped")
