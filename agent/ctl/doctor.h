@@ -20,7 +20,7 @@ struct wb__ctl_line {
 	const char *name; /* static */
 	const char *object; /* that asks for it; NULL = of the machine; borrowed */
 	enum wb__ctl_can can;
-	char says[400];
+	char says[800];
 };
 
 struct wb__ctl_sheet {

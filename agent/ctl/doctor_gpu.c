@@ -49,7 +49,7 @@ static int try_it(struct wb_xport *x, const struct wb_mem_sample *s, struct wb__
 		.gpu = {.is_there = true}};
 	enum wb_xport_path path;
 	struct wb_mem_nic nic;
-	char says[280] = "";
+	char says[512] = "";
 	uint32_t id;
 	int rc = wb_mem_nic(s->addr, s->bytes, &nic, err);
 
@@ -63,8 +63,8 @@ static int try_it(struct wb_xport *x, const struct wb_mem_sample *s, struct wb__
 	if (rc)
 		return rc;
 	path = wait_for(x, id, patience_ns, says, sizeof(says));
-	wb__ctl_say(t, "gpu-memory", WB_CTL_INFO, "RDMA devices reach it %s: GPU %s: %s", way[path],
-		nic.pci, says);
+	wb__ctl_say(t, "gpu-memory", WB_CTL_INFO, "RDMA devices reach it %s: GPU %s: %s%s%s",
+		way[path], nic.pci, says, nic.why[0] ? "; " : "", nic.why);
 	return 0;
 }
 
@@ -74,7 +74,6 @@ void wb__ctl_look_gpu(struct wb__ctl_sheet *t, struct wb_xport *x_take, uint64_t
 	struct wb_mem_sample s;
 	struct wb_err err = {0};
 	int rc = wb_mem_sample(SAMPLE_BYTES, &s, &err);
-
 	bool is_there = !rc;
 
 	if (is_there)

@@ -195,7 +195,7 @@ static int is_gpu(struct wb__book *b, uint64_t object, const struct iovec *iov, 
 	int is = 0;
 
 	for (uint32_t i = 0; b->of_gpu.n && i < n_iov; i++) {
-		if (wb__regions_find(&b->of_gpu, object, iov[i].iov_base, 1) == WB__REGION_NONE)
+		if (!wb__regions_touch(&b->of_gpu, object, iov[i].iov_base, iov[i].iov_len))
 			continue;
 		is = 1;
 		if (wb__regions_find(&b->of_gpu, object, iov[i].iov_base, iov[i].iov_len) ==

@@ -76,6 +76,14 @@ static bool is_hint(const struct wb__regions *x, uint64_t object, uintptr_t at, 
 	       (x->hint + 1 == x->n || k[1].object != object || k[1].base > at);
 }
 
+bool wb__regions_touch(struct wb__regions *x, uint64_t object, const void *p, size_t bytes)
+{
+	uintptr_t at = (uintptr_t)p;
+	uint32_t i = bytes ? above(x, object, at + bytes - 1) : 0;
+
+	return i && x->key[i - 1].object == object && x->key[i - 1].reach > at;
+}
+
 uint32_t wb__regions_find(struct wb__regions *x, uint64_t object, const void *p, size_t bytes)
 {
 	uintptr_t at = (uintptr_t)p, end = at + bytes;

@@ -36,5 +36,7 @@ void wb__regions_drop(struct wb__regions *x, uint32_t id);
 /** wb__regions_find - the oldest region of @object with all of [@p, @p + @bytes), or
  *  WB__REGION_NONE. */
 uint32_t wb__regions_find(struct wb__regions *x, uint64_t object, const void *p, size_t bytes);
+/** wb__regions_touch - is any of [@p, @p + @bytes) in a region of @object? */
+bool wb__regions_touch(struct wb__regions *x, uint64_t object, const void *p, size_t bytes);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_far.h"
 
+#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,4 +114,29 @@ int fx_far_move(struct fx_xport *f, void *from, void *to, size_t bytes, struct f
 	if (f->dst.count[WB_XP_ARRIVED] > n_arrived)
 		return 0;
 	return last(&f->dst, f->dst.count[WB_XP_LOST] > n_lost ? WB_XP_LOST : WB_XP_REFUSED)->code;
+}
+
+uint32_t fx_region_add(struct fx_side *side, const struct wb_xport_region *r)
+{
+	struct wb_err err = {0};
+	uint32_t id;
+
+	ck_assert_msg(wb_xport_region_add(side->x, r, &id, &err) == 0, "%s", err.msg);
+	return id;
+}
+
+uint32_t fx_far_add(struct fx_side *side, const struct fx_far *m, enum wb_xport_direction direction)
+{
+	struct wb_xport_region r = fx_far_region(m, direction);
+
+	return fx_region_add(side, &r);
+}
+
+void fx_far_settle(const struct fx_verbs *v, struct fx_xport *f)
+{
+	char says[400];
+
+	(void)fx_far_path(f, &f->src, f->src.region, says);
+	(void)fx_far_path(f, &f->dst, f->dst.region, says);
+	v->reset();
 }

@@ -50,6 +50,19 @@ static uint32_t look(uint64_t object, uintptr_t at, size_t bytes)
 	return best;
 }
 
+static bool touches(uint64_t object, uintptr_t at, size_t bytes)
+{
+	bool is = false;
+
+	for (uint32_t i = 0; i < WB__REGIONS_MAX; i++) {
+		uintptr_t base = (uintptr_t)all[i].base;
+
+		is |= all[i].bytes && all[i].object == object && at < base + all[i].bytes &&
+		      base < at + bytes;
+	}
+	return is;
+}
+
 START_TEST(whatever_comes_and_goes_the_oldest_that_holds_a_range_is_found)
 {
 	struct wb_rng r = {(uint64_t)_i};
@@ -71,6 +84,8 @@ START_TEST(whatever_comes_and_goes_the_oldest_that_holds_a_range_is_found)
 			at = PAGE + wb_rng_below(&r, 72 * PAGE);
 			bytes = 1 + wb_rng_below(&r, PAGE);
 			fx_must(find(object, at, bytes) == look(object, at, bytes));
+			fx_must(wb__regions_touch(&x, object, (const void *)at, bytes) ==
+				touches(object, at, bytes));
 		}
 	}
 }

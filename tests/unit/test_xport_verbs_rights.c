@@ -295,16 +295,6 @@ START_TEST(a_device_that_is_over_is_left_though_it_answers)
 }
 END_TEST
 
-static enum wb_xport_path path_of(struct fx_xport *f, const struct fx_side *s, uint32_t id)
-{
-	enum wb_xport_path path;
-	char text[300];
-
-	while ((path = wb_xport_region_path(s->x, id, text, sizeof(text))) == WB_XPORT_PATH_PENDING)
-		wake(f);
-	return path;
-}
-
 enum { REMOVED, TOLD, FAILS, ALL_FAIL, N_GONE };
 
 /* Removed just now; or we have been told; or its calls fail before anybody says so. */
@@ -313,15 +303,15 @@ START_TEST(memory_that_comes_when_a_device_is_gone_goes_by_the_others)
 	const struct fx_verbs *v = fx_verbs_fresh();
 	struct wb_xport_region r;
 	struct wb_err err = {0};
-	char text[300] = "";
+	char text[400] = "";
 	struct fx_xport f;
 	struct fx_job *j;
 	uint32_t id;
 
 	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
 	fx_join(&f);
-	ck_assert_int_eq(path_of(&f, &f.src, f.src.region), WB_XPORT_PATH_HOST);
-	ck_assert_int_eq(path_of(&f, &f.dst, f.dst.region), WB_XPORT_PATH_HOST);
+	ck_assert_int_eq(fx_far_path(&f, &f.src, f.src.region, text), WB_XPORT_PATH_HOST);
+	ck_assert_int_eq(fx_far_path(&f, &f.dst, f.dst.region, text), WB_XPORT_PATH_HOST);
 	if (_i == TOLD)
 		v->fatal(0);
 	while (_i == TOLD && !wb_xport_reduced(f.src.x, text, sizeof(text)))
@@ -333,7 +323,7 @@ START_TEST(memory_that_comes_when_a_device_is_gone_goes_by_the_others)
 	ck_assert_int_eq(wb_xport_region_remove(f.src.x, f.src.region), 0);
 	r = memory_of(&f.src, FX_OBJECT);
 	ck_assert_int_eq(wb_xport_region_add(f.src.x, &r, &id, &err), 0);
-	ck_assert_int_eq(path_of(&f, &f.src, id),
+	ck_assert_int_eq(fx_far_path(&f, &f.src, id, text),
 		_i == ALL_FAIL ? WB_XPORT_PATH_FAILED : WB_XPORT_PATH_HOST);
 	if (_i != ALL_FAIL) {
 		j = fx_job_make(&f, 4 * MIB, 3, 1);
@@ -397,16 +387,6 @@ END_TEST
 /* ---- a region that goes ------------------------------------------------------------------------
  */
 
-static uint32_t add_far(struct fx_side *s, const struct fx_far *m)
-{
-	struct wb_xport_region r = fx_far_region(m, WB_XPORT_SOURCE);
-	struct wb_err err = {0};
-	uint32_t id;
-
-	ck_assert_msg(wb_xport_region_add(s->x, &r, &id, &err) == 0, "%s", err.msg);
-	return id;
-}
-
 static struct {
 	sem_t is_there, go_on;
 } rail;
@@ -461,7 +441,7 @@ START_TEST(a_region_that_goes_when_a_queue_pair_is_lost_is_taken_back)
 	fx_far_make(&first, MIB);
 	fx_far_make(&second, 2 * MIB);
 	fx_fill(second.see, second.bytes, 3);
-	id = add_far(&f.src, &first);
+	id = fx_far_add(&f.src, &first, WB_XPORT_SOURCE);
 	(void)fx_far_path(&f, &f.src, id, says);
 	ck_assert_int_eq(fx_far_move(&f, first.addr, f.dst.mem, 1024, NULL), 0);
 	begin_slowly(&f);
@@ -471,7 +451,7 @@ START_TEST(a_region_that_goes_when_a_queue_pair_is_lost_is_taken_back)
 	ck_assert_int_eq(wb_xport_region_remove(f.src.x, id), 0);
 	sem_post(&rail.go_on);
 	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 2);
-	ck_assert_uint_eq(add_far(&f.src, &second), id);
+	ck_assert_uint_eq(fx_far_add(&f.src, &second, WB_XPORT_SOURCE), id);
 	(void)fx_far_path(&f, &f.src, id, says);
 	ck_assert_int_eq(fx_far_move(&f, second.addr, f.dst.mem, 2 * MIB, NULL), 0);
 	ck_assert(!memcmp(f.dst.mem, second.see, 2 * MIB));

@@ -24,7 +24,7 @@
 #define WB__PORTS_MAX 16
 #define WB__DOMAINS_MAX 64 /* objects */
 #define WB__COMPLETIONS_MIN 32 /* that a completion queue has to hold */
-#define WB__SAYS_MAX 320
+#define WB__SAYS_MAX 512
 
 struct wb__device {
 	char name[64];

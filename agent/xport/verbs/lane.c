@@ -176,7 +176,7 @@ static void tell_anew(struct wb__lane *l)
 	l->is_dirty = true;
 }
 
-static uint32_t n_up(const struct wb__lane *l)
+uint32_t wb__lane_n_up(const struct wb__lane *l)
 {
 	uint32_t n = 0;
 
@@ -189,7 +189,7 @@ static uint32_t n_up(const struct wb__lane *l)
  * for yet, and is not read before that is. */
 static bool is_stuck(const struct wb__lane *l)
 {
-	return l->s->in_payload && !n_up(l);
+	return l->s->in_payload && !wb__lane_n_up(l);
 }
 
 static void say_lost(struct wb__lane *l, uint32_t k, const char *why, char *out, size_t cap)
@@ -256,7 +256,7 @@ static void go_back(struct wb__lane *l, uint32_t port)
 		struct wb__qp *q = &l->qp[k];
 
 		if (first_port(l->s->rail, k) == port && q->port != port &&
-			(q->state != WB__QP_UP || n_up(l) > 1))
+			(q->state != WB__QP_UP || wb__lane_n_up(l) > 1))
 			wb__take_again(l, wb__qp_kill(l, k));
 		if (q->state == WB__QP_DEAD)
 			l->again_at[k].at_ns = l->again_at[k].n_lost = 0;

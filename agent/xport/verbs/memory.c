@@ -284,6 +284,8 @@ static void describe(const struct wb__host *h, struct wb__memory *m, const struc
 				t[d].step == BY_PEER ? " (dma-buf: " : "", t[d].dmabuf,
 				t[d].step == BY_PEER ? ")" : "");
 	}
+	if (m->state == WB__MEM_FAILED && at < sizeof(m->says))
+		snprintf(m->says + at, sizeof(m->says) - at, "; %s", remedy_of(t));
 }
 
 /* Devices have the memory by themselves then. */
@@ -307,8 +309,8 @@ static void register_gpu(struct wb__host *h, struct wb__memory *m)
 	}
 	close_dmabuf(m);
 	m->near = nearest(h, m, has);
-	describe(h, m, t);
 	m->state = has ? WB__MEM_READY : WB__MEM_FAILED;
+	describe(h, m, t);
 	m->code = has ? 0 : -ENOTSUP;
 	m->path = !has                  ? WB_XPORT_PATH_BOUNCE
 		  : by_dmabuf & m->near ? WB_XPORT_PATH_DMABUF

@@ -149,16 +149,13 @@ int wb__take_begin(struct wb__sock *s)
 {
 	struct wb__lane *l = wb__lane(s);
 	struct wb__flight *f = &l->flight[wb__book_slot(s->rx_op->id)];
-	uint32_t n_up = 0;
 
 	assert(!f->op);
 	*f = (struct wb__flight){
 		.op = s->rx_op, .left = s->rx_op->bytes, .is_told = s->rx_op->is_dead};
 	f->last = &f->first;
 	l->now = f;
-	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
-		n_up += l->qp[k].state == WB__QP_UP;
-	l->part_bytes = (uint32_t)wb_ceil_div(f->left, WB_MAX(n_up, 1u));
+	l->part_bytes = (uint32_t)wb_ceil_div(f->left, WB_MAX(wb__lane_n_up(l), 1u));
 	l->part_bytes = WB_MAX(WB_MIN(l->part_bytes, WB__PART_MAX), WB__PART_MIN);
 	/* The receiver moves the bytes, so faults of the wire are its. */
 	return wb__fault_begin(s, s->rx_op);
@@ -236,10 +233,8 @@ static int pick(const struct wb__lane *l, uint32_t among)
  * the connection. */
 static void check_carriers(struct wb__lane *l, uint32_t among)
 {
-	bool is_any = false;
+	bool is_any = wb__lane_n_up(l);
 
-	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
-		is_any |= l->qp[k].state == WB__QP_UP;
 	if (is_any && !among && !l->s->code)
 		(void)wb__sock_fail(l->s, -ENETUNREACH,
 			"no queue pair that is left to agent %s reaches the memory", l->s->peer);

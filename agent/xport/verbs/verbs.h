@@ -21,8 +21,8 @@
  * when its flight has passed it; a flight ends when none of its parts is out; a queue pair is
  * destroyed before its parts are posted elsewhere; memory is let go when no part lands in it.
  * Nothing here allocates or locks between GRANT and RELEASE.  Memory of a GPU is never touched
- *here: a part lands in it by a device, or goes from a slab by the grant's copy function. Threads: a
- *rail's, but for verbs.c's loop side.  Layer: xport (L2), internal.
+ * here: a part lands in it by a device, or goes from a slab by the grant's copy function.
+ * Threads: a rail's, but for verbs.c's loop side.  Layer: xport (L2), internal.
  */
 #include "xport/internal.h"
 #include "xport/ranges.h"
@@ -226,6 +226,8 @@ static inline struct wb__lane *wb__lane(const struct wb__sock *s)
 {
 	return s->link;
 }
+/** wb__lane_n_up - how many of its queue pairs are up. */
+uint32_t wb__lane_n_up(const struct wb__lane *l);
 /** wb__lane_lost - queue pair @k is over, because of @code and @why: its parts go to the others;
  *  without any the socket fails.  @is_ours: no rail's fault, the socket fails in any case. */
 void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bool is_ours);

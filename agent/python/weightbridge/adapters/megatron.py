@@ -66,7 +66,6 @@ class Chunks:
             loader.hf_config = source.config
         loader.load_weights_hf_to_megatron(source, self._chunks)
 
-
     def _pad(self, loader, tensors):
         """The Bridge pads the vocabulary where tensor parallelism cuts it, and would not load it where each rank has it whole.
         Raises, on all ranks alike, when the checkpoint has more words than the model."""
