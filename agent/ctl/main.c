@@ -283,6 +283,33 @@ static int take_words(char **word, int n, struct wb__ctl_opts *o, struct wb_err 
 		n > 1 ? " " : "", n > 1 ? word[1] : "");
 }
 
+static bool is_given(const struct wb_cli_row *row, const struct wb__ctl_opts *o)
+{
+	const char *at = (const char *)o + row->at;
+
+	return row->kind == WB_CLI_FLAG ? *(const bool *)at : *(const char *const *)at != NULL;
+}
+
+#define IS_OF(row, part)                                                                           \
+	((row)->at >= offsetof(struct wb__ctl_opts, part) &&                                       \
+		(row)->at < offsetof(struct wb__ctl_opts, part) +                                  \
+				    sizeof(((struct wb__ctl_opts *)0)->part))
+
+/* Options that are fields of one command's struct are that command's. */
+static int check_owner(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
+{
+	for (size_t i = 0; i < WB_ARRAY_SIZE(rows); i++) {
+		bool is_bench = IS_OF(&rows[i], bench), is_simulate = IS_OF(&rows[i], simulate);
+
+		if ((is_bench && commands[command].run != wb__ctl_bench && is_given(&rows[i], o)) ||
+			(is_simulate && commands[command].run != wb__ctl_simulate &&
+				is_given(&rows[i], o)))
+			return wb_err_set(err, -EINVAL, "--%s is of %s, not of %s", rows[i].name,
+				is_bench ? "bench" : "simulate", commands[command].name);
+	}
+	return 0;
+}
+
 /* 0, or a sentence for an option that the command does not have. */
 static int check_options(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
 {
@@ -298,7 +325,7 @@ static int check_options(size_t command, const struct wb__ctl_opts *o, struct wb
 		return wb_err_set(err, -EINVAL,
 			"--html is of plan explain, trace and simulate, not of %s",
 			commands[command].name);
-	return 0;
+	return check_owner(command, o, err);
 }
 
 static int run(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)

@@ -188,6 +188,8 @@ USAGE = ((["gte"], "unknown command 'gte'"), ([], "no command"), (["plan"], "'pl
          (["plan", "explian"], "unknown command 'plan explian'"), (["get", "-o", "xml"], "expected wide, json or yaml"),
          (["trace", "-o", "yaml"], "trace has no YAML: -o json"), (["describe", "-w"], "--watch is of get, not of describe"),
          (["get", "--html", "x"], "--html is of plan explain, trace and simulate, not of get"),
+         (["status", "--to", "a:1"], "--to is of bench, not of status"), (["get", "--spin"], "--spin is of bench, not of get"),
+         (["bench", "--model", "x"], "--model is of simulate, not of bench"),
          (["get", "--bogus"], "unknown option --bogus"), (["get", "--op", "a:1"], "--operator is to be written out"),
          (["get", "--js"], "--json is to be written out"), (["get", "-x"], "unknown option -x"),
          (["get", "-xn", "a"], "unknown option -x"), (["get", "--operator"], "--operator needs a value"),
