@@ -454,6 +454,7 @@ START_TEST(a_landing_that_is_not_registered_is_copied_into)
 	struct fx_job *j;
 	uint8_t *own;
 
+	fx_verbs_fresh();
 	open_pair(&f);
 	j = fx_job_make(&f, 5000011, 3, 1);
 	own = malloc(5000011);
@@ -573,6 +574,7 @@ START_TEST(a_gibibyte_costs_few_words_and_doorbells)
 	struct fx_job *j;
 	double to_gib;
 
+	fx_verbs_fresh();
 	open_pair(&f);
 	j = fx_job_make(&f, 8 * MIB, 1, 1);
 	fx_job_run(&f, j, false);

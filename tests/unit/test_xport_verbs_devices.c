@@ -185,6 +185,7 @@ START_TEST(an_encrypted_epoch_is_refused_by_name)
 	struct wb_err err = {0};
 	struct fx_xport f;
 
+	fx_verbs_fresh();
 	fx_open(&f, "verbs", &(struct fx_opts){0});
 	e.id.number++;
 	e.is_encrypted = true;
