@@ -20,6 +20,10 @@
 
 #define MOD "status"
 #define WRITE_EVERY_NS WB_NS_PER_S
+/* The end of a transfer, and the like (wb_kube_is_news()): who trains reads it in the next step. */
+#define NEWS_EVERY_NS (WB_NS_PER_S / 2)
+/* Comparing a status of 500 engines takes a millisecond. */
+#define LOOK_AGAIN_NS (100 * WB_NS_PER_MS)
 /* The rest wait here, where they take turns, and not in the client's queue. */
 #define IN_FLIGHT 8
 /* Agents report in bursts: so many changes are one look. */
@@ -142,6 +146,7 @@ static void not_applied(struct wb__status *st, const struct wb_kube_reply *r)
 	st->next_write_ns = now + (is_soon ? WRITE_EVERY_NS
 					   : wb_kube_backoff_next(&st->backoff, now,
 						     wb_kube_random(), r->retry_after_ns));
+	st->next_news_ns = st->next_write_ns;
 	WB_LOG_WRN(MOD, "status not written", WB_S("object", st->key), WB_S("why", r->err.msg));
 }
 
@@ -173,11 +178,13 @@ static void apply(struct wb__status *st, json_t *status)
 	call.path = wb_buf_cstr(&b);
 	call.body = wb_kube_apply_status(st->ns, st->name, st->version, status);
 	st->next_write_ns = now_ns() + WRITE_EVERY_NS;
+	st->next_news_ns = now_ns() + NEWS_EVERY_NS;
 	if (call.body && !b.rc && wb_kube_send(st->all->kube, &call, &st->rq) == 0) {
 		st->sending = json_incref(status);
 		st->all->n_writing++;
 	} else {
 		st->is_changed = true; /* memory was short: once more, a second later */
+		st->next_news_ns = st->next_write_ns;
 	}
 	json_decref(call.body);
 	wb_buf_finish(&b);
@@ -209,6 +216,23 @@ static json_t *compose(struct wb__status *st)
 	return status;
 }
 
+/* What may wait is held back until the second is over, and looked at again before when more has
+ * changed. */
+static bool is_to_go(struct wb__status *st, const json_t *status)
+{
+	uint64_t now = now_ns();
+
+	st->is_held = false;
+	if (now >= st->confirm_ns)
+		return true;
+	if (wb_kube_same_status(status, st->written))
+		return false;
+	st->is_held = now < st->next_write_ns && !wb_kube_is_news(status, st->written);
+	if (st->is_held)
+		st->next_news_ns = now + LOOK_AGAIN_NS;
+	return !st->is_held;
+}
+
 /* It is its turn. */
 static void write_one(struct wb__status *st)
 {
@@ -219,11 +243,11 @@ static void write_one(struct wb__status *st)
 		return;
 	st->looks = looks;
 	st->is_changed = false;
-	if (now_ns() >= st->confirm_ns || !wb_kube_same_status(status, st->written))
+	if (is_to_go(st, status))
 		apply(st, status);
 	json_decref(status);
 	if (!st->rq)
-		look(st); /* when it is to be confirmed */
+		look(st); /* when it is to be confirmed, or may be written */
 }
 
 /* ---- who is next ---- */
@@ -231,12 +255,12 @@ static void write_one(struct wb__status *st)
 /* It waits for its turn, or is looked at again when it may be written. */
 static void look(struct wb__status *st)
 {
-	uint64_t now = now_ns(), at = st->next_write_ns;
+	uint64_t now = now_ns(), at = st->next_news_ns;
 
 	if (!st->is_judged || st->rq || wb_kube_turns_has(&st->turn))
 		return; /* what ends looks again */
 	if (!st->is_changed && wb_serve_looks(st->all->serve, st->key) == st->looks)
-		at = WB_MAX(at, st->confirm_ns);
+		at = st->is_held ? st->next_write_ns : WB_MAX(st->next_write_ns, st->confirm_ns);
 	if (now < at)
 		look_by(st, at);
 	else if (wb_kube_turns_push(&st->all->turns, st->ns, &st->turn) < 0)

@@ -6,12 +6,12 @@
  *
  * Statuses are written by a client of their own, so that they wait for nothing else, and by turns
  * of their namespaces (kube/turns.h), so that none waits for another tenant's thousand.  By
- * server-side apply, at most once a second an object, when it differs from what is stored, and
- * every four to five minutes when it does not: status.operator.renewTime says that somebody still
- * vouches for the rest.  The write carries the resourceVersion last seen, so it never lands on an
- * object that was made again.
- * Such a confirmation costs the API server some 15 ms of a processor and etcd 1.5 ms (an object of
- * 10 KB): with a thousand objects 4 writes a second, 6 % of one processor.
+ * server-side apply, when it differs from what is stored, at most once a second an object, the end
+ * of a transfer and conditions that begin or end to hold twice a second; and every four to five
+ * minutes when it does not: status.operator.renewTime says that somebody still vouches for the
+ * rest.  The write carries the resourceVersion last seen, so it never lands on an object that was
+ * made again. Such a confirmation costs the API server some 15 ms of a processor and etcd 1.5 ms
+ * (an object of 10 KB): with a thousand objects 4 writes a second, 6 % of one processor.
  *
  * A status answers the generation that is in force; condition Accepted says whether that is the
  * newest.
@@ -43,7 +43,9 @@ struct wb__status {
 	struct wb_kube_rq *rq;
 	uint64_t looks; /* of what was compared last */
 	uint64_t next_write_ns, confirm_ns; /* not earlier; not later, though nothing changes */
+	uint64_t next_news_ns; /* what cannot wait for next_write_ns: not earlier */
 	bool is_changed; /* beside what looks tells */
+	bool is_held; /* what was compared last differs, and waits for next_write_ns */
 	struct wb_kube_backoff backoff;
 	char own[WB__OWN_VERSIONS][WB__VERSION_BYTES]; /* that our writes gave */
 	unsigned own_at;

@@ -47,6 +47,11 @@ void wb_kube_confirm(json_t *status, const char *name, uint64_t wall_ns);
 uint64_t wb_kube_confirmed_ns(const json_t *status);
 /** wb_kube_same_status - they say the same, whoever says it and when, of whatever accepted spec. */
 bool wb_kube_same_status(const json_t *a, const json_t *b);
+/** wb_kube_is_news - @status tells what is worth a write of its own, which nothing else holds back:
+ *  a version, how a transfer ended, or that a condition began or ended to hold.  Why it holds, the
+ *  transfer that is under way and what engines do meanwhile is not.  @written: what is stored; NULL
+ *  = nothing. */
+bool wb_kube_is_news(const json_t *status, const json_t *written);
 /** wb_kube_without_news - without what resources of earlier versions do not know. */
 void wb_kube_without_news(json_t *status);
 

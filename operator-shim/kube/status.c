@@ -43,13 +43,17 @@ static size_t place(const json_t *status, const char *type)
 	return i;
 }
 
+static const json_t *condition(const json_t *status, const char *type)
+{
+	return json_array_get(json_object_get(status, "conditions"), place(status, type));
+}
+
 /* The time is that of the status, as it is stored. */
 static void put_condition(json_t *status, const json_t *written, const char *type, bool is_true,
 	const struct wb_kube_verdict *v)
 {
 	const char *is = is_true ? "True" : "False";
-	const json_t *old =
-		json_array_get(json_object_get(written, "conditions"), place(written, type));
+	const json_t *old = condition(written, type);
 	bool is_same = !strcmp(text(old, "status"), is) && *text(old, "lastTransitionTime");
 	char when[WB_KUBE_TIME_TEXT];
 	json_t *c, *list;
@@ -88,6 +92,29 @@ void wb_kube_confirm(json_t *status, const char *name, uint64_t wall_ns)
 uint64_t wb_kube_confirmed_ns(const json_t *status)
 {
 	return wb_kube_read_time(text(json_object_get(status, "operator"), "renewTime"));
+}
+
+static bool is_another(const json_t *a, const json_t *b, const char *key)
+{
+	const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
+
+	return x && !json_equal(x, y);
+}
+
+bool wb_kube_is_news(const json_t *status, const json_t *written)
+{
+	const json_t *last = json_object_get(status, "lastTransfer");
+	const json_t *before = json_object_get(written, "lastTransfer");
+	json_t *c;
+	size_t i;
+
+	json_array_foreach(json_object_get(status, "conditions"), i, c)
+	{
+		if (is_another(c, condition(written, text(c, "type")), "status"))
+			return true;
+	}
+	return is_another(status, written, "version") || is_another(last, before, "transfer") ||
+	       is_another(last, before, "result");
 }
 
 bool wb_kube_same_status(const json_t *a, const json_t *b)

@@ -25,6 +25,7 @@ class Api:
         self.version, self.made, self.is_away = 1, 0, False
         self.objects, self.log = {}, []  # by namespace/name; (version, kind, object)
         self.leases, self.events = {}, []  # leases by name
+        self.writes = []  # (seconds, namespace/name, status) of each that was taken
         cert = make_certificate(folder, "api", "IP:127.0.0.1")
         self.server = Server(cert, self.handle)
         self.config = kubeconfig(os.path.join(folder, "kubeconfig"), f"https://127.0.0.1:{self.server.port}", cert[0],
@@ -159,6 +160,7 @@ class Api:
             if got["metadata"]["resourceVersion"] != o["metadata"]["resourceVersion"]:
                 conn.status(409, "Conflict")
                 return
+            self.writes.append((time.monotonic(), f"{namespace}/{name}", got["status"]))
             if got["status"] != o.get("status"):
                 o["status"] = got["status"]
                 self._store(f"{namespace}/{name}", "MODIFIED", o)

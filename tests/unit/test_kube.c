@@ -543,6 +543,45 @@ START_TEST(who_vouches_and_when_is_no_difference)
 }
 END_TEST
 
+static const struct {
+	const char *written; /* NULL = nothing is stored */
+	const char *status;
+	bool is_news;
+} news[] = {
+	{NULL, "{\"version\":1}", true},
+	{NULL, "{}", false},
+	{"{\"version\":1}", "{\"version\":2}", true},
+	{"{\"version\":1,\"connectedAgents\":3}", "{\"version\":1,\"connectedAgents\":4}", false},
+	{"{}", "{\"currentTransfer\":{\"transfer\":1}}", false},
+	{"{\"lastTransfer\":{\"transfer\":1,\"result\":\"Succeeded\"}}",
+		"{\"lastTransfer\":{\"transfer\":2,\"result\":\"Succeeded\"}}", true},
+	{"{\"lastTransfer\":{\"transfer\":2,\"result\":\"Succeeded\"}}",
+		"{\"lastTransfer\":{\"transfer\":2,\"result\":\"Aborted\"}}", true},
+	{"{\"lastTransfer\":{\"transfer\":2,\"networkBytes\":1}}",
+		"{\"lastTransfer\":{\"transfer\":2,\"networkBytes\":2}}", false},
+	{"{\"conditions\":[" ACCEPTED("True", "7", T0, "R", "") "]}",
+		"{\"conditions\":[" ACCEPTED("True", "8", T9, "S", "why") "]}", false},
+	{"{\"conditions\":[" ACCEPTED("True", "7", T0, "R", "") "]}",
+		"{\"conditions\":[" ACCEPTED("False", "7", T0, "R", "") "]}", true},
+	{"{\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}]}",
+		"{\"conditions\":[{\"type\":\"Ready\",\"status\":\"True\"}," ACCEPTED(
+			"True", "7", T0, "R", "") "]}",
+		true},
+	{"{\"conditions\":\"none\"}", "{\"conditions\":5}", false},
+};
+
+START_TEST(ends_of_transfers_and_conditions_are_news)
+{
+	json_t *written = news[_i].written ? parse(news[_i].written) : NULL;
+	json_t *status = parse(news[_i].status);
+
+	ck_assert_int_eq(wb_kube_is_news(status, written), news[_i].is_news);
+	ck_assert(!wb_kube_is_news(status, status));
+	json_decref(written);
+	json_decref(status);
+}
+END_TEST
+
 START_TEST(resource_of_an_earlier_version_gets_what_it_knows)
 {
 	json_t *st =
@@ -673,6 +712,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, what_was_only_read_keeps_its_generation);
 	tcase_add_loop_test(tc, verdict_on_a_spec_is_a_condition, 0, (int)WB_ARRAY_SIZE(verdicts));
 	tcase_add_test(tc, who_vouches_and_when_is_no_difference);
+	tcase_add_loop_test(
+		tc, ends_of_transfers_and_conditions_are_news, 0, (int)WB_ARRAY_SIZE(news));
 	tcase_add_test(tc, resource_of_an_earlier_version_gets_what_it_knows);
 	suite_add_tcase(s, tc);
 	return s;
