@@ -1,59 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose processor time it is, of a cluster on one machine: what its own programs took, and what the processes of a
-job's pods ran and waited.  Standard library only."""
+"""Whose processor time it is, of a cluster on one machine: a job's pods have a processor of their own, as on a node that
+they share with nobody, and what their processes ran and waited is counted.  Standard library only."""
 import contextlib
 import glob
-import json
 import os
-import subprocess
-import sys
-import time
 
-from apiserver import TOP
+from apiserver import skip
 from job import pids
 
-ATTACK = os.path.join(TOP, "tests/common/attack.py")
-TICKS = os.sysconf("SC_CLK_TCK")
+
+def of_pods(uids):
+    """Process ids of this cluster, which is in a PID namespace of its own: those in these pods, and all others."""
+    inside, others = [], []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cgroup", encoding="utf-8") as f:
+            group = f.read()
+            (inside if any(u in group for u in uids) else others).append(pid)
+    return inside, others
 
 
-def used(pid):
-    """Seconds that a process ran, all its threads, also those that have ended."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-        fields = f.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def pin(pid, processors):
+    """All threads of a process, which those that they make inherit."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(int(thread), processors)
 
 
-class Programs:
-    """The cluster's programs that all tenants share, and this test, which speaks to them as a tenant's client would.
-    Of somebody else's cluster this test alone is seen."""
-
-    def __init__(self, c):
-        self.pids = {"this test": os.getpid()}
-        for name, p in (("kube-apiserver", getattr(c, "api", None)), ("etcd", getattr(c, "etcd", None)),
-                        ("kube-controller-manager", getattr(c, "manager", None))):
-            if p:
-                self.pids[name] = p.pid
-        self.begin()
-
-    def begin(self):
-        self.at, self.seen = time.monotonic(), {n: used(p) for n, p in self.pids.items()}
-
-    def shares(self):
-        """By program: processors that it took since begin()."""
-        took = time.monotonic() - self.at
-        return {n: (used(p) - self.seen[n]) / took for n, p in self.pids.items()}
-
-
-class Busy:
-    """A process beside the cluster's programs, as one of them: no pod, and of their priority."""
-
-    def __init__(self, share, seconds):
-        self.p = subprocess.Popen([sys.executable, ATTACK, "busy", "--as-it-is", "--cpu", str(share), "--seconds", str(seconds)],
-                                  stdout=subprocess.PIPE, text=True)
-
-    def end(self):
-        """What it counted, when its seconds are over."""
-        return json.loads(self.p.communicate()[0].splitlines()[-1])
+def apart(uids):
+    """What runs in these pods has the last processor, and everything else of the cluster the others, from here on."""
+    mine = sorted(os.sched_getaffinity(0))
+    if len(mine) < 2:
+        skip("a victim with a processor of its own needs two")
+    inside, others = of_pods(uids)
+    for group, processors in ((inside, mine[-1:]), (others, mine[:-1])):
+        for pid in group:
+            with contextlib.suppress(OSError):
+                pin(pid, processors)
 
 
 class Waits:
