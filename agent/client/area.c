@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The staging area of a rollout worker: kept across agents, installed by the polling thread. */
 #include "lane/area.h"
+#include "base/base.h"
 #include "base/mem.h"
 #include "client/internal.h"
+#include "lane/area_gpu.h"
+#include "mem/gpu.h"
 #include "mem/mem.h"
 #include "planner/map.h"
 
@@ -17,20 +20,26 @@ struct wb__client_area {
 	uint64_t bytes;
 	uint8_t *map;
 	void **from, **to; /* owned: by memory object */
+	bool *is_device; /* owned: by memory object, it is one of the worker's GPU */
 	struct wb_area_range *range; /* owned */
 	uint32_t n_range;
+	struct wb_area_gpu *gpu; /* owned; NULL = no object is a GPU's */
 };
 
-void wb__client_area_destroy(struct wb__client_area *a)
+void wb__client_area_destroy(struct wb__client_area *a, bool is_owner)
 {
 	if (!a)
 		return;
+	if (!is_owner)
+		wb_area_gpu_forked(a->gpu);
+	wb_area_gpu_destroy(a->gpu);
 	if (a->map)
 		munmap(a->map, a->bytes);
 	if (a->fd >= 0)
 		close(a->fd);
 	wb_free(a->from);
 	wb_free(a->to);
+	wb_free(a->is_device);
 	wb_free(a->range);
 	wb_free(a);
 }
@@ -92,13 +101,15 @@ static int lay_out(struct wb__client_area *a, const struct wb__client_reg *r, st
 	off = wb_zalloc(r->n_mem, sizeof(*off));
 	a->from = wb_zalloc(r->n_mem, sizeof(*a->from));
 	a->to = wb_zalloc(r->n_mem, sizeof(*a->to));
-	if (size && off && a->from && a->to) {
+	a->is_device = wb_zalloc(r->n_mem, sizeof(*a->is_device));
+	if (size && off && a->from && a->to && a->is_device) {
 		for (uint32_t i = 0; i < r->n_mem; i++)
 			size[i] = r->mem[i].bytes;
 		need = wb_area_layout(size, r->n_mem, off);
 		for (uint32_t i = 0; i < r->n_mem; i++) {
 			a->from[i] = a->map + off[i];
 			a->to[i] = r->mem[i].base;
+			a->is_device[i] = r->mem[i].kind == WB_CLIENT_MEM_DEVICE;
 		}
 		rc = 0;
 	}
@@ -119,10 +130,6 @@ int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb
 
 	if (c->phase == WB__INSTALL)
 		return wb_err_set(err, -EPROTO, "a staging area came while one is installed");
-	if (c->reg->gpu)
-		return wb_err_set(err, -ENOTSUP,
-			"a staging area came, but parameters on a GPU are not staged in host "
-			"memory yet");
 	rc = wb_memfd_check(*fd, bytes, NULL, err);
 	if (rc < 0 || bytes < WB_AREA_HEAD_BYTES)
 		return rc < 0 ? rc : wb_err_set(err, -EPROTO, "a staging area without a head");
@@ -140,13 +147,14 @@ int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb
 			      (unsigned long long)bytes);
 	if (rc == 0)
 		rc = read_map(a, c->reg, err);
+	if (rc == 0 && c->reg->gpu)
+		rc = wb_area_gpu_create(c->reg->gpu->uuid.bytes, a->map, bytes, &a->gpu, err);
 	if (rc < 0) {
-		wb__client_area_destroy(a);
+		wb__client_area_destroy(a, true);
 		return rc;
 	}
-	wb__client_area_destroy(c->area);
+	wb__client_area_destroy(c->area, true);
 	c->area = a;
-	c->is_area_given = true;
 	return 0;
 }
 
@@ -164,36 +172,103 @@ bool wb__client_area_holds(const struct wb__client_area *a, uint64_t transfer)
 	       h->held_transfer == transfer;
 }
 
-/* What differs is copied again; false: something does not stay as it is written. */
-static bool read_back(struct wb__client_area *a, struct wb__client_install *x)
+/* Ranges from @i on that lie where that one does: on the host, or on the GPU. */
+static uint32_t run_end(const struct wb__client_area *a, uint32_t i)
 {
-	const struct wb_area_range *r = a->range;
-	uint32_t i = 0, tries = 0;
+	bool is_device = i < a->n_range && a->is_device[a->range[i].mem];
 
-	while ((i = wb_area_differs(r, a->n_range, i, a->from, a->to)) < a->n_range) {
-		if (!x->n_bad++)
-			x->param = r[i].param;
-		if (tries++ == READ_BACK_TRIES)
-			return false;
-		wb_area_copy(&r[i], 1, a->from, a->to);
+	while (i < a->n_range && a->is_device[a->range[i].mem] == is_device)
+		i++;
+	return i;
+}
+
+static int copy(struct wb__client_area *a, uint32_t i, uint32_t end)
+{
+	int rc = 0;
+
+	while (!rc && i < end) {
+		uint32_t n = WB_MIN(run_end(a, i), end) - i;
+		const struct wb_area_range *r = &a->range[i];
+
+		if (a->is_device[r->mem])
+			rc = wb_area_gpu_copy(a->gpu, r, n, a->from, a->to);
+		else
+			wb_area_copy(r, n, a->from, a->to);
+		i += n;
 	}
-	return true;
+	return rc;
+}
+
+/* The first range, from *i on, that is not as it is in the area; n_range = none. */
+static int differs(struct wb__client_area *a, uint32_t *i)
+{
+	int rc = 0;
+
+	while (!rc && *i < a->n_range) {
+		uint32_t end = run_end(a, *i);
+
+		if (a->is_device[a->range[*i].mem])
+			rc = wb_area_gpu_differs(a->gpu, a->range, end, *i, a->from, a->to, i);
+		else
+			*i = wb_area_differs(a->range, end, *i, a->from, a->to);
+		if (*i < end)
+			break;
+	}
+	return rc;
+}
+
+/* WB_FAULT: a bit is wrong in what was copied.  The CPU reaches no GPU: there the wrong bit is
+ * copied as well. */
+static int flip(struct wb__client_area *a, uint64_t bit)
+{
+	uint32_t i = a->n_range ? (uint32_t)(bit % a->n_range) : 0;
+	int rc;
+
+	if (!a->n_range || !a->is_device[a->range[i].mem]) {
+		wb_area_flip(a->range, a->n_range, a->to, bit);
+		return 0;
+	}
+	wb_area_flip(a->range, a->n_range, a->from, bit);
+	rc = copy(a, i, i + 1);
+	wb_area_flip(a->range, a->n_range, a->from, bit);
+	return rc;
+}
+
+/* What differs is copied again.  WB_ECKSUM: something does not stay as it is written. */
+static int read_back(struct wb__client_area *a, struct wb__client_install *x)
+{
+	uint32_t i = 0, tries = 0;
+	int rc = differs(a, &i);
+
+	while (!rc && i < a->n_range) {
+		if (!x->n_bad++)
+			x->param = a->range[i].param;
+		if (tries++ == READ_BACK_TRIES)
+			return WB_ECKSUM;
+		rc = copy(a, i, i + 1);
+		if (!rc)
+			rc = differs(a, &i);
+	}
+	return rc;
 }
 
 int wb__client_area_install(struct wb__client_area *a, struct wb__client_install *x)
 {
 	struct wb_area_head *h = (struct wb_area_head *)(void *)a->map;
+	int rc;
 
 	x->n_bad = x->param = 0;
 	if (wb_area_state(h) < WB_AREA_WHOLE || h->transfer != x->transfer)
 		return WB_ESTALE;
 	h->held_transfer = 0;
 	wb_area_set(h, WB_AREA_INSTALLING);
-	wb_area_copy(a->range, a->n_range, a->from, a->to);
-	if (x->flip)
-		wb_area_flip(a->range, a->n_range, a->to, x->flip - 1);
-	if (x->read_back && !read_back(a, x))
-		return WB_ECKSUM; /* the area is whole: a repair may take it from there */
+	rc = copy(a, 0, a->n_range);
+	if (!rc && x->flip)
+		rc = flip(a, x->flip - 1);
+	if (!rc && x->read_back)
+		rc = read_back(a, x);
+	if (rc)
+		return rc; /* the area is whole: a repair may take it from there */
 	/* A restarted agent may have begun to fill it anew. */
 	return wb_area_move(h, WB_AREA_INSTALLING, WB_AREA_INSTALLED) ? 0 : WB_ESTALE;
 }

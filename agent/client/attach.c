@@ -235,9 +235,7 @@ void wb__client_attach_send(struct wb_client *c)
 		.role = c->role,
 		.rank = c->rank,
 		.sender_staging = c->sender_staging,
-		/* The copy out of a staging area is one of the host. */
-		.receiver_staging = r->gpu && c->role == WB_CLIENT_ROLLOUT ? WB_STAGING_NONE
-									   : c->receiver_staging,
+		.receiver_staging = c->receiver_staging,
 		.manifest_bytes = r->manifest_bytes,
 		.map_bytes = r->map_bytes,
 		.table_bytes = r->table_bytes,
@@ -366,13 +364,6 @@ int wb_client_attach(struct wb_client *c, const struct wb_client_attach *a, stru
 			return wb__client_fail(
 				err, -EINVAL, "attach needs a manifest and a source map");
 		rc = wb__client_reg_make(a, &reg, err);
-		if (!rc && reg->gpu && c->receiver_staging == WB_CLIENT_STAGING_HOST_MEMORY) {
-			wb__client_reg_destroy(reg);
-			rc = wb__client_fail(err, -ENOTSUP,
-				"receiver_staging: parameters on a GPU are not staged in host "
-				"memory "
-				"yet");
-		}
 		if (rc)
 			return rc;
 		pthread_mutex_lock(&c->lock);

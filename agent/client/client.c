@@ -127,8 +127,11 @@ static void close_fd(int fd)
 
 static void destroy(struct wb_client *c)
 {
+	bool is_owner;
+
 	if (!c)
 		return;
+	is_owner = !c->hot || c->hot->alive; /* not a forked child */
 	if (c->cur) {
 		wb__client_transfer_orphan(c->cur);
 		wb_client_transfer_free(c->cur);
@@ -138,12 +141,12 @@ static void destroy(struct wb_client *c)
 		wb_client_transfer_free(c->prev);
 	}
 	if (c->hot) {
-		if (c->reg && !c->hot->alive)
+		if (c->reg && !is_owner)
 			c->reg->gpu = NULL; /* the parent's: a forked child has no driver */
-		wb__client_detach(c, c->hot->alive);
+		wb__client_detach(c, is_owner);
 		munmap(c->hot, (size_t)sysconf(_SC_PAGESIZE));
 	}
-	wb__client_area_destroy(c->area);
+	wb__client_area_destroy(c->area, is_owner);
 	wb__client_reg_destroy(c->reg);
 	close_fd(c->fd);
 	close_fd(c->wake_fd);

@@ -124,7 +124,6 @@ struct wb_client {
 	struct wb__client_lane *lane;
 	bool is_exported; /* without a lane here the agent works on memory of the GPU */
 	struct wb__client_area *area; /* staging; NULL = none */
-	bool is_area_given; /* the agent has given one: this worker is staged in host memory */
 	char worker[WB_ERROR_MSG_MAX];
 	char status[WB_ERROR_MSG_MAX], status_out[WB_ERROR_MSG_MAX];
 	uint64_t status_seq;
@@ -281,19 +280,19 @@ void wb__client_mem_lost(struct wb_client *c);
 /* ---- area.c ---- */
 
 /** wb__client_area_take - the agent's staging area takes the place of an earlier one; @fd: taken.
- *  0 or negative; -ENOTSUP: the parameters are on a GPU, where the CPU cannot copy to. */
+ *  0 or negative; parameters on a GPU: codes as wb_area_gpu_create(). */
 int wb__client_area_take(struct wb_client *c, uint64_t bytes, int *fd, struct wb_err *err);
 /** wb__client_area_fd - to attach again with; -1 = none. */
 int wb__client_area_fd(const struct wb__client_area *a, uint64_t *bytes);
 /** wb__client_area_install - copy into the parameters; the lock is NOT needed.  0, WB_ESTALE when
- * the transfer is not whole in it, or WB_ECKSUM when what was read back went on being different.
- * Blocks for as long as the memory takes. */
+ * the transfer is not whole in it, or WB_ECKSUM when what was read back went on being different;
+ * parameters on a GPU: also as wb_area_gpu_copy().  Blocks for as long as the memory takes. */
 int wb__client_area_install(struct wb__client_area *a, struct wb__client_install *x);
 /** wb__client_area_holds - has the agent marked @transfer as committed? */
 bool wb__client_area_holds(const struct wb__client_area *a, uint64_t transfer);
 /** wb__client_area_destroy - unmap and close it; NULL is allowed.  Its content stays with the
- * agent. */
-void wb__client_area_destroy(struct wb__client_area *a);
+ * agent.  @is_owner: as wb__client_lane_stop(). */
+void wb__client_area_destroy(struct wb__client_area *a, bool is_owner);
 
 /* ---- lane.c ---- */
 

@@ -17,7 +17,7 @@ static void let_go(struct wb_client *c)
 {
 	wb__client_lane_stop(c->lane, true);
 	c->lane = NULL;
-	wb__client_area_destroy(c->area);
+	wb__client_area_destroy(c->area, true);
 	c->area = NULL;
 	for (uint32_t i = 0; i < c->reg->n_mem; i++) {
 		if (c->reg->mem[i].fd >= 0)
@@ -198,11 +198,6 @@ static int check_acquired(
 	if (now->n_param != c->reg->n_param)
 		return wb__client_fail(err, -EINVAL, "%u parameters were attached, %u are acquired",
 			c->reg->n_param, now->n_param);
-	if (now->gpu && c->role == WB_CLIENT_ROLLOUT &&
-		(c->is_area_given || c->receiver_staging == WB_CLIENT_STAGING_HOST_MEMORY))
-		return wb__client_fail(err, -ENOTSUP,
-			"this worker is staged in host memory (receiver_staging), which parameters "
-			"on a GPU are not yet: acquire memory of the host");
 	return 0;
 }
 

@@ -59,13 +59,9 @@ static bool is_staging_agreed(struct peer *p, const struct object *o, const stru
 		return true;
 	snprintf(text, sizeof(text),
 		"%.150s asks for %s_staging %s, but spec.staging.%s is %s: change one of "
-		"them, or leave the argument out%s",
+		"them, or leave the argument out",
 		w->name, is_trainer ? "sender" : "receiver", wb_word(&wb_staging_words, asked),
-		wb_word(&wb_role_words, w->role), wb_word(&wb_staging_words, spec),
-		!is_trainer && asked == WB_STAGING_NONE
-			? " (with parameters on a GPU it is always None: they are not staged in "
-			  "host memory yet)"
-			: "");
+		wb_word(&wb_role_words, w->role), wb_word(&wb_staging_words, spec));
 	refuse_worker(p, o, w, text);
 	return false;
 }

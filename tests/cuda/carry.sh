@@ -13,7 +13,7 @@ top=$(cd "$here/../.." && pwd)
 out=$(cd "$1" && pwd)
 mkdir -p "$2"/{lib,tools,tests,cuda}
 folder=$(cd "$2" && pwd)
-cp "$out"/tests/test_{kernels_gpu,cuda_driver,mem_gpu,lane_gpu,client_gpu,daemon_imports,extract,extract_bad,extract_gpu} "$folder/tests"
+cp "$out"/tests/test_{kernels_gpu,cuda_driver,mem_gpu,lane_gpu,lane_area_gpu,client_gpu,daemon_imports,extract,extract_bad,extract_gpu} "$folder/tests"
 cp "$out"/tools/{answers,toy_worker,cuda_matrix} "$folder/tools"
 cp "$here"/{run.sh,answers.sh,answers.txt} "$folder/cuda"
 ldd "$folder"/t*/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |

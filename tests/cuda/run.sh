@@ -70,7 +70,7 @@ else
 	# each claim's process.
 	CK_FORK=no one gpu 120 "$kernels"
 	one answers 60 "$here/answers.sh" "$out" driver
-	for t in cuda_driver mem_gpu lane_gpu client_gpu daemon_imports; do
+	for t in cuda_driver mem_gpu lane_gpu lane_area_gpu client_gpu daemon_imports; do
 		one $t 120 "$out/tests/test_$t"
 	done
 	for t in extract extract_bad extract_gpu; do

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 from cluster import BUILD, Cluster, limited, run
 from test_transfer import move_three_versions, quit_all, send, sent, updated
@@ -103,9 +104,9 @@ def imported(c, pod):
         return "fakecuda-" in f.read()
 
 
-def memory_goes_and_comes_back(trainers="legacy", rollouts="vmm", lane="worker"):
+def memory_goes_and_comes_back(trainers="legacy", rollouts="vmm", lane="worker", **how):
     with Cluster() as c:
-        t, r = workers(c, trainers, rollouts, lane=lane)
+        t, r = workers(c, trainers, rollouts, lane=lane, **how)
         send(t, 1)
         sent(t, 1, "Committed")
         updated(r, 1)
@@ -166,6 +167,75 @@ def memory_goes_and_comes_back_by_agents():
 
 def trainers_that_are_staged_by_agents():
     by_agents("ipc", "vmm", operator={"staging": {"trainer": "HostMemory"}})
+
+
+TRAINER, ROLLOUT = {"trainer": "HostMemory"}, {"rollout": "HostMemory"}
+
+
+def trainers_that_are_staged():
+    versions_move("legacy", "vmm", operator={"staging": TRAINER})
+
+
+def engines_that_install_what_was_staged():
+    versions_move("vmm", "legacy", operator={"staging": ROLLOUT}, rows=1024, cols=1024)
+
+
+def both_sides_staged():
+    versions_move("legacy", "vmm", operator={"staging": {**TRAINER, **ROLLOUT}}, floats=("--floats",),
+                  rounds=("--round",))
+
+
+def both_sides_staged_by_agents():
+    by_agents("vmm", "ipc", operator={"staging": {**TRAINER, **ROLLOUT}})
+
+
+def engines_that_commit_together():
+    versions_move("legacy", "vmm", operator={"staging": ROLLOUT, "commitPolicy": "AllEngines"})
+
+
+def staged_memory_goes_and_comes_back():
+    memory_goes_and_comes_back(operator={"staging": ROLLOUT})
+
+
+def by_verbs(trainers, rollouts, **how):
+    """RDMA whose devices reach no memory of GPUs: all of it goes by slots of the host."""
+    with tempfile.TemporaryDirectory() as world:
+        versions_move(trainers, rollouts, transport="verbs", operator={"transport": {"protocols": ["Verbs"]}},
+                      env={"LD_LIBRARY_PATH": ":".join((f"{BUILD}/fake", os.environ.get("LD_LIBRARY_PATH", ""))),
+                           "FAKEVERBS_WORLD": f"{world}/world"}, rows=1024, cols=1024, **how)
+
+
+def over_verbs():
+    by_verbs("legacy", "vmm")
+
+
+def over_verbs_by_agents():
+    by_verbs("vmm", "ipc", lane="agent")
+
+
+def in_one_pod(lane="worker", **operator):
+    """Trainers and engine beside each other: one agent, one GPU."""
+    with Cluster() as c:
+        c.operator(trainers=2, per_engine=2, engines=1, **operator)
+        c.agent("pod", "--gpu-lane", lane)
+        t = [c.worker("pod", "trainer", i, 2, device="ipc", args=("--scribble", "--late", "100")) for i in range(2)]
+        r = [c.worker("pod", "rollout", i, 2, engine="e0", cut="cols", device="vmm") for i in range(2)]
+        for w in t + r:
+            w.expect("planned")
+        assert [is_ for is_, _ in lanes(c, "pod")] == [lane] * 4, lanes(c, "pod")
+        move_three_versions(c, t, r)
+
+
+def colocated():
+    in_one_pod()
+
+
+def colocated_and_staged():
+    in_one_pod(staging=ROLLOUT)
+
+
+def colocated_by_agents():
+    in_one_pod("agent")
 
 
 def what_cannot_travel_stays_with_its_worker():
@@ -259,16 +329,36 @@ def a_launch_that_fails_once_is_made_up_for():
         assert [x for x in p.seen if "fakecuda: cuLaunchKernel fails with 719" in x] != [], p.seen
 
 
+def an_install_that_fails_is_repaired():
+    """The first launch of each rollout worker is that of its install."""
+    os.environ["FAKECUDA_SCRIPT"] = f"{LATE}; fail cuLaunchKernel 719 1"
+    try:
+        with Cluster() as c:
+            t, r = workers(c, None, "vmm", operator={"staging": ROLLOUT})
+            send(t, 1)
+            for w in t:
+                w.expect("error .* 1 of 1 Torn: .*did not install: Input/output error", reject=None)
+            send(t, 2)
+            sent(t, 2, "Committed", reject=None)
+            updated(r, 2)
+            quit_all(t + r)
+    finally:
+        os.environ["FAKECUDA_SCRIPT"] = LATE
+
+
 CLAIMS = (from_gpu_to_gpu, from_expandable_segments, from_gpu_to_host, from_host_to_gpu, over_shared_memory,
           megabytes_over_many_chunks, rounded_where_they_are_assembled, memory_goes_and_comes_back,
           from_gpu_to_gpu_by_agents, from_expandable_segments_by_agents, from_gpu_to_host_by_agents,
           from_host_to_gpu_by_agents, over_shared_memory_by_agents, megabytes_over_many_chunks_by_agents,
           rounded_where_they_are_assembled_by_agents, memory_goes_and_comes_back_by_agents,
-          trainers_that_are_staged_by_agents, what_cannot_travel_stays_with_its_worker,
+          trainers_that_are_staged, trainers_that_are_staged_by_agents, engines_that_install_what_was_staged,
+          both_sides_staged, both_sides_staged_by_agents, engines_that_commit_together,
+          staged_memory_goes_and_comes_back, over_verbs, over_verbs_by_agents, colocated, colocated_and_staged,
+          colocated_by_agents, what_cannot_travel_stays_with_its_worker,
           an_agent_that_sees_no_gpu_leaves_the_lane_to_its_worker, workers_that_are_killed_and_come_again,
           a_worker_that_is_killed_while_its_memory_is_read_or_written,
           an_agent_that_restarts_imports_again)
-SCRIPTED = (a_launch_that_fails_once_is_made_up_for,)
+SCRIPTED = (a_launch_that_fails_once_is_made_up_for, an_install_that_fails_is_repaired)
 
 
 def why_no_device():

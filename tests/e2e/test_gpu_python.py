@@ -117,8 +117,8 @@ def loaders(apart, one):
 class Pair:
     """A trainer's and an engine's worker; `is_probed`: where their parameters lie, else by maps from the host."""
 
-    def __init__(self, c, is_probed=False):
-        c.operator(trainers=1, per_engine=1)
+    def __init__(self, c, is_probed=False, **operator):
+        c.operator(trainers=1, per_engine=1, **operator)
         for pod in ("train", "serve"):
             c.agent(pod)
         self.apart = {n: Tensor((ROWS, COLUMNS), "float32") for n in ("q", "k")}
@@ -186,6 +186,15 @@ def versions_move_after_loaders_were_probed_on_the_gpu():
         p.close()
 
 
+def versions_are_installed_that_were_staged():
+    context()
+    with Cluster() as c:
+        p = Pair(c, staging={"trainer": "HostMemory", "rollout": "HostMemory"})
+        for version in (1, 2):
+            p.move(version)
+        p.close()
+
+
 def memory_goes_and_comes_back_by_the_adapters():
     context()
     with Cluster() as c:
@@ -220,4 +229,4 @@ def a_parameter_that_has_moved_is_noticed():
 
 if __name__ == "__main__":
     run(versions_move_by_the_adapters, versions_move_after_loaders_were_probed_on_the_gpu,
-        memory_goes_and_comes_back_by_the_adapters, a_parameter_that_has_moved_is_noticed)
+        versions_are_installed_that_were_staged, memory_goes_and_comes_back_by_the_adapters, a_parameter_that_has_moved_is_noticed)

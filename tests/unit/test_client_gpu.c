@@ -28,11 +28,6 @@
 
 static const struct wb_client_param params[2] = {{0, 0}, {0, BYTES / 2}};
 
-static void says(const struct wb_error *err, const char *part)
-{
-	ck_assert_msg(strstr(err->msg, part) != NULL, "\"%s\" is not in: %s", part, err->msg);
-}
-
 /* Two allocations without a gap; one where a driver leaves a gap. */
 static struct wb_client_mem neighbours(bool *are_two)
 {
@@ -123,79 +118,6 @@ START_TEST(an_object_may_be_of_neighbouring_allocations)
 	c = opened(&o);
 	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
 	planned(c);
-	wb_client_close(c, 0, NULL);
-	fx_script_stop(&s);
-}
-END_TEST
-
-/* ---- staging --------------------------------------------------------------------------------- */
-
-static void script_release(struct fx_agent *a)
-{
-	struct wb_msg_app_mem_released yes = {0, NULL};
-
-	fx_agent_up(a);
-	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
-	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
-	fx_agent_wait_closed(a); /* nothing else comes */
-}
-
-START_TEST(a_worker_that_asks_to_be_staged_acquires_no_memory_of_a_gpu)
-{
-	static char host[BYTES];
-	bool are_two;
-	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, host, BYTES},
-			     gpu = neighbours(&are_two);
-	struct wb_error err = {0};
-	struct wb_client_opts o;
-	struct wb_client *c;
-	struct fx_script s;
-
-	fx_script_start(&s, script_release);
-	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
-	o.receiver_staging = WB_CLIENT_STAGING_HOST_MEMORY;
-	c = opened(&o);
-	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
-	planned(c);
-	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
-	ck_assert_int_eq(acquire(c, &gpu, &err), -ENOTSUP);
-	says(&err, "staged in host memory (receiver_staging)");
-	wb_client_close(c, 0, NULL);
-	fx_script_stop(&s);
-}
-END_TEST
-
-static void script_area(struct fx_agent *a)
-{
-	struct wb_msg_app_area m = {.bytes = 8192};
-	int fd = wb_memfd_create("area", 8192, NULL);
-
-	fx_agent_hello(a);
-	fx_agent_expect(a, WBP_APP_ATTACH);
-	fx_agent_attached(a);
-	fx_agent_send_fds(a, WBP_APP_AREA, &m, &fd, 1);
-	fx_agent_wait_closed(a);
-	close(fd);
-	close(a->listen_fd);
-	a->listen_fd = -1;
-}
-
-START_TEST(a_staging_area_for_a_gpu_costs_the_connection)
-{
-	bool are_two;
-	struct wb_client_mem mem = neighbours(&are_two);
-	struct wb_error err = {0};
-	struct wb_client_opts o;
-	struct wb_client *c;
-	struct fx_script s;
-
-	fx_script_start(&s, script_area);
-	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
-	o.reconnect_timeout = 1; /* the first reason is the one that is told */
-	c = opened(&o);
-	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
-	ck_assert_int_eq(wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err), -ECONNRESET);
-	says(&err, "parameters on a GPU are not staged in host memory yet");
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 }
@@ -508,8 +430,6 @@ int main(void)
 	unsetenv("CK_FORK");
 	tcase_set_timeout(t, 60);
 	tcase_add_test(t, an_object_may_be_of_neighbouring_allocations);
-	tcase_add_test(t, a_worker_that_asks_to_be_staged_acquires_no_memory_of_a_gpu);
-	tcase_add_test(t, a_staging_area_for_a_gpu_costs_the_connection);
 	tcase_add_test(t, what_the_application_put_there_is_there_when_it_is_acquired);
 	tcase_add_loop_test(t, an_agent_that_imports_is_told_what_memory_travels_as, 0,
 		(int)WB_ARRAY_SIZE(told));

@@ -18,19 +18,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define S 1000000000ull
 #define BYTES sizeof(fx_heap)
 
 static void *params = fx_heap; /* the worker's parameter */
+static uint64_t on_gpu; /* its address there; 0 = it is on the host */
 
 /* One tensor, one parameter that is all of it. */
 static struct wb_client *worker(const struct wb_client_opts *o)
 {
 	struct wb_tensor t = {
 		.name = (char[]){"w"}, .dtype = WB_BF16, .ndim = 2, .shape = {2, BYTES / 4}};
-	struct wb_client_mem mem = {WB_CLIENT_MEM_HEAP, 0, -1, params, BYTES};
+	struct wb_client_mem mem = {on_gpu ? WB_CLIENT_MEM_DEVICE : WB_CLIENT_MEM_HEAP, 0, -1,
+		on_gpu ? (void *)(uintptr_t)on_gpu : params, BYTES};
 	struct wb_client_param at = {0, 0};
 	struct wb_manifest *manifest = NULL;
 	struct wb_client *c = NULL;
@@ -310,23 +313,117 @@ static struct wb_client *come_to_begun(struct fx_script *s, void (*script_of)(st
 	return c;
 }
 
-START_TEST(only_what_is_whole_and_of_this_transfer_is_installed)
+/* A parameter on a GPU. */
+static void put_on_gpu(void)
 {
-	uint8_t want[BYTES], *got = params;
+	uint8_t zeros[BYTES] = {0};
+
+	ck_assert_int_eq(fx_cuda_driver(0)->mem_alloc(&on_gpu, BYTES), 0);
+	fx_cuda_write(on_gpu, zeros, BYTES);
+}
+
+static void is_installed(const struct install *x)
+{
+	uint8_t want[BYTES], got[BYTES], *is = params;
 	struct wb_client_update u;
 	struct wb_client *c;
 	struct wb_error err;
 	struct fx_script s;
 
-	which = _i;
+	which = (int)(x - installs);
 	is_seen = 0;
 	memset(params, 0, BYTES);
 	c = come_to_begun(&s, script_install);
 	while (!__atomic_load_n(&is_seen, __ATOMIC_ACQUIRE)) /* nothing ends this update */
 		ck_assert_int_eq(wb_client_update_step(c, 1000000, &u, &err), -EAGAIN);
-	memset(want, installs[_i].is_copied ? 0x5a : 0, BYTES);
-	ck_assert_mem_eq(got, want, BYTES);
+	memset(want, x->is_copied ? 0x5a : 0, BYTES);
+	if (on_gpu)
+		fx_cuda_read(is = got, on_gpu, BYTES);
+	ck_assert_mem_eq(is, want, BYTES);
 	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+
+START_TEST(only_what_is_whole_and_of_this_transfer_is_installed)
+{
+	is_installed(&installs[_i]);
+}
+END_TEST
+
+START_TEST(a_parameter_on_a_gpu_is_installed_alike)
+{
+	struct fakecuda_counts n;
+
+	put_on_gpu();
+	is_installed(&installs[_i]);
+	fx_cuda()->count(&n);
+	ck_assert(!n.streams && !n.pinned); /* with the client all is gone */
+}
+END_TEST
+
+static void script_failure(struct fx_agent *a)
+{
+	struct wb_msg_app_install install = {.transfer = 3, .version = 30};
+
+	up_with_area(a);
+	stage(3, WB_AREA_WHOLE);
+	begin_staged(a, 3);
+	fx_cuda_do("fail cuLaunchKernel 719 1");
+	fx_agent_send(a, WBP_APP_INSTALL, &install);
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_INSTALLED)->app_installed.code, -EIO);
+	ck_assert_int_eq(wb_area_state(area), WB_AREA_INSTALLING); /* perhaps a mix */
+	__atomic_store_n(&is_seen, 1, __ATOMIC_RELEASE);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(an_install_that_a_gpu_fails_is_told_of)
+{
+	struct wb_client_update u;
+	struct wb_client *c;
+	struct wb_error err;
+	struct fx_script s;
+
+	is_seen = 0;
+	put_on_gpu();
+	c = come_to_begun(&s, script_failure);
+	while (!__atomic_load_n(&is_seen, __ATOMIC_ACQUIRE))
+		ck_assert_int_eq(wb_client_update_step(c, 1000000, &u, &err), -EAGAIN);
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
+static void script_begun(struct fx_agent *a)
+{
+	up_with_area(a);
+	begin_staged(a, 3);
+	fx_agent_wait_closed(a);
+}
+
+START_TEST(a_forked_child_leaves_an_area_of_its_parents_gpu_alone)
+{
+	struct fakecuda_counts n;
+	struct wb_client *c;
+	struct fx_script s;
+	pid_t pid;
+	int st;
+
+	put_on_gpu();
+	c = come_to_begun(&s, script_begun);
+	fx_cuda()->count(&n);
+	ck_assert_int_gt(n.streams, 0); /* the install's */
+	pid = fork();
+	if (!pid) {
+		int rc = wb_client_close(c, 0, NULL);
+
+		fx_cuda()->count(&n);
+		_exit(rc || n.strays);
+	}
+	ck_assert_int_eq(waitpid(pid, &st, 0), pid);
+	ck_assert_int_eq(st, 0);
+	wb_client_close(c, 0, NULL);
+	fx_cuda()->count(&n);
+	ck_assert_int_eq(n.streams, 0);
 	fx_script_stop(&s);
 }
 END_TEST
@@ -421,42 +518,59 @@ START_TEST(what_is_filled_anew_during_the_copy_is_not_installed)
 }
 END_TEST
 
-static void script_release(struct fx_agent *a)
-{
-	struct wb_msg_app_mem_released yes = {0, NULL};
+/* ---- memory that goes and comes ------------------------------------------------------------- */
 
-	fx_agent_hello(a);
-	fx_agent_expect(a, WBP_APP_ATTACH);
-	fx_agent_attached(a);
-	send_area(a);
-	fx_agent_planned(a);
+static void script_acquire(struct fx_agent *a)
+{
+	struct wb_msg_app_mem_released released = {0, NULL};
+	struct wb_msg_app_mem_acquired acquired = {0};
+	struct wb_msg_app_install install = {.transfer = 3, .version = 30};
+
+	up_with_area(a);
 	fx_agent_expect(a, WBP_APP_MEM_RELEASE);
-	fx_agent_send(a, WBP_APP_MEM_RELEASED, &yes);
-	fx_agent_wait_closed(a); /* nothing else comes */
+	fx_agent_send(a, WBP_APP_MEM_RELEASED, &released);
+	fx_agent_expect(a, WBP_APP_MEM_ACQUIRE);
+	fx_agent_send(a, WBP_APP_MEM_ACQUIRED, &acquired);
+	send_area(a);
+	stage(3, WB_AREA_WHOLE);
+	begin_staged(a, 3);
+	fx_agent_send(a, WBP_APP_INSTALL, &install);
+	ck_assert_int_eq(fx_agent_expect(a, WBP_APP_INSTALLED)->app_installed.code, 0);
+	__atomic_store_n(&is_seen, 1, __ATOMIC_RELEASE);
+	fx_agent_wait_closed(a);
 }
 
-/* It asked for nothing, but was given an area: the CPU would copy to addresses of the GPU. */
-START_TEST(a_staged_worker_acquires_no_memory_of_a_gpu)
+/* It was given an area for memory of the host, and gets another one. */
+START_TEST(a_staged_worker_acquires_memory_of_a_gpu)
 {
-	const struct wbcu *cu = fx_cuda_driver(0);
 	struct wb_client_mem mem = {WB_CLIENT_MEM_DEVICE, 0, -1, NULL, BYTES};
 	struct wb_client_param at = {0, 0};
 	struct wb_client_acquire q = {
 		.size = sizeof(q), .mem = &mem, .n_mem = 1, .param = &at, .n_param = 1};
+	uint8_t want[BYTES], got[BYTES];
+	struct wb_client_update u;
 	struct wb_client_opts o;
 	struct wb_client *c;
 	struct wb_error err;
 	struct fx_script s;
-	uint64_t addr;
 
-	ck_assert_int_eq(cu->mem_alloc(&addr, BYTES), 0);
-	mem.base = (void *)(uintptr_t)addr;
-	fx_script_start(&s, script_release);
+	is_seen = 0;
+	fx_script_start(&s, script_acquire);
 	o = fx_opts(&s.a, WB_CLIENT_ROLLOUT);
 	c = worker(&o);
 	ck_assert_msg(!wb_client_release_memory(c, 5 * S, &err), "%s", err.msg);
-	ck_assert_int_eq(wb_client_acquire_memory(c, &q, 5 * S, &err), -ENOTSUP);
-	ck_assert_msg(strstr(err.msg, "staged in host memory") != NULL, "%s", err.msg);
+	put_on_gpu();
+	mem.base = (void *)(uintptr_t)on_gpu;
+	ck_assert_msg(!wb_client_acquire_memory(c, &q, 5 * S, &err), "%s", err.msg);
+	while (!wb_client_poll(c))
+		;
+	ck_assert_int_eq(wb_client_update_step(c, 5 * S, &u, &err), WB_CLIENT_STEP_BEFORE);
+	ck_assert_int_eq(wb_client_update_begun(c, 0, NULL, &err), 0);
+	while (!__atomic_load_n(&is_seen, __ATOMIC_ACQUIRE))
+		ck_assert_int_eq(wb_client_update_step(c, 1000000, &u, &err), -EAGAIN);
+	memset(want, 0x5a, BYTES);
+	fx_cuda_read(got, on_gpu, BYTES);
+	ck_assert_mem_eq(got, want, BYTES);
 	wb_client_close(c, 0, NULL);
 	fx_script_stop(&s);
 }
@@ -475,7 +589,11 @@ int main(void)
 		(int)(sizeof(installs) / sizeof(installs[0])));
 	tcase_add_test(t, a_restarted_agent_is_not_told_of_an_install_that_it_did_not_ask_for);
 	tcase_add_test(t, what_is_filled_anew_during_the_copy_is_not_installed);
-	tcase_add_test(t, a_staged_worker_acquires_no_memory_of_a_gpu);
+	tcase_add_loop_test(t, a_parameter_on_a_gpu_is_installed_alike, 0,
+		(int)(sizeof(installs) / sizeof(installs[0])));
+	tcase_add_test(t, an_install_that_a_gpu_fails_is_told_of);
+	tcase_add_test(t, a_forked_child_leaves_an_area_of_its_parents_gpu_alone);
+	tcase_add_test(t, a_staged_worker_acquires_memory_of_a_gpu);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

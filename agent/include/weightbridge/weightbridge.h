@@ -142,7 +142,7 @@ struct wb_client_attach {
  * Blocks, at most connect_timeout.  Returns 0; -EINVAL (a parameter outside its memory, a
  * short memfd, more than WB_CLIENT_MEMFDS_MAX of them, no memory of a GPU, or of two of them);
  * -EPERM (a memfd that cannot be sealed); -ENOTSUP (memory of a GPU: no driver, or a build without
- * device code, or receiver_staging asked for); -EIO (the GPU failed);
+ * device code); -EIO (the GPU failed);
  * -EALREADY; -ETIMEDOUT; the agent's
  * code and sentence when it refuses; -ECONNRESET; -ENOMEM; -EINTR.
  */
@@ -237,8 +237,7 @@ struct wb_client_acquire {
  * attached parameters, named; shared where private was attached or the other way round), and as
  * attach.  After -ETIMEDOUT and -EINTR it goes on, and the agent may take the memory yet: call
  * again with the same memory (-EBUSY: it is other memory).  After any other failure the memory
- * stays released. Memory of a GPU: work that went to the default stream before is waited for;
- * -ENOTSUP where the worker is staged in host memory.
+ * stays released. Memory of a GPU: work that went to the default stream before is waited for.
  */
 WB_API int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire *a,
 	uint64_t timeout, struct wb_error *err);
