@@ -222,12 +222,12 @@ int wb_client_open(const struct wb_client_opts *opts, struct wb_client **out, st
 	return rc;
 }
 
-static int say_bye(struct wb_client *c)
+static void say_bye(struct wb_client *c)
 {
 	struct wb_msg_app_detach m = {0};
 
-	return wb_session_is_up(&c->session) ? wb__client_send_msg(c, WBP_APP_DETACH, &m, NULL, 0)
-					     : 0;
+	if (wb_session_is_up(&c->session))
+		(void)wb__client_send_msg(c, WBP_APP_DETACH, &m, NULL, 0);
 }
 
 static int ready_left(struct wb_client *c, void *arg, struct wb_error *err)
@@ -239,14 +239,20 @@ static int ready_left(struct wb_client *c, void *arg, struct wb_error *err)
 
 /* The application frees its memory after this, and an agent that works on memory of a GPU itself
  * has to have let go by then (wb_mem_import()): it answers by closing when it has. */
-static void wait_left(struct wb_client *c)
+static void leave(struct wb_client *c)
 {
-	uint64_t deadline = wb__client_deadline(LEAVE_NS);
+	uint64_t deadline;
 	bool waits;
 
 	pthread_mutex_lock(&c->lock);
-	waits = c->is_exported && !c->lane && wb_session_is_up(&c->session);
+	waits = c->is_exported && !c->lane;
+	/* The agent uses its slots again when it hears this: nothing may write there any more. */
+	wb__client_lane_stop(c->lane, true);
+	c->lane = NULL;
+	say_bye(c);
+	waits = waits && wb_session_is_up(&c->session);
 	pthread_mutex_unlock(&c->lock);
+	deadline = wb__client_deadline(LEAVE_NS);
 	while (waits) /* a signal is no reason to leave earlier */
 		waits = wb__client_wait(c, deadline, ready_left, NULL, NULL) == -EINTR;
 }
@@ -259,10 +265,7 @@ int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err)
 		return 0;
 	if (c->hot->alive) {
 		rc = wb__client_send_finish(c, timeout, err);
-		pthread_mutex_lock(&c->lock);
-		say_bye(c);
-		pthread_mutex_unlock(&c->lock);
-		wait_left(c);
+		leave(c);
 		pthread_mutex_destroy(&c->lock);
 	}
 	destroy(c);

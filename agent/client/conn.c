@@ -97,14 +97,15 @@ static void go_down(void *client)
 	struct wb_client *c = client;
 
 	(void)wb_session_closed(&c->session, &c->session.cause);
+	/* An agent that sees the end uses its slots again: nothing may write there any more. */
+	wb__client_lane_stop(c->lane, true);
+	c->lane = NULL;
 	if (c->fd >= 0) {
 		/* A forked child may keep the socket open, so closing alone would not remove it. */
 		epoll_ctl(c->epfd, EPOLL_CTL_DEL, c->fd, NULL);
 		close(c->fd);
 		c->fd = -1;
 	}
-	wb__client_lane_stop(c->lane, true); /* nothing may write for an agent that is gone */
-	c->lane = NULL;
 	if (!c->lost_ns)
 		c->lost_ns = wb__client_now();
 	if (c->session.was_up && !c->refused.code)

@@ -15,6 +15,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -356,7 +357,14 @@ END_TEST
 
 /* ---- forks ----------------------------------------------------------------------------------- */
 
-static void script_lane(struct fx_agent *a)
+/* The agent's side of a lane in the worker. */
+struct slots {
+	struct wb_lane *lane;
+	void *arena;
+	int fd;
+};
+
+static struct slots give_lane(struct fx_agent *a)
 {
 	struct wb_lane_remote_fds fds;
 	struct wb_err err = {0};
@@ -372,10 +380,22 @@ static void script_lane(struct fx_agent *a)
 		&(struct wb_msg_app_attached){7, "worker-x", WB_APP_LANE_WORKER},
 		(int[]){a->page_fd, fds.shared, fds.submit, fds.complete, arena_fd}, 5);
 	fx_agent_planned(a);
+	return (struct slots){lane, arena, arena_fd};
+}
+
+static void take_lane(struct slots *s)
+{
+	wb_lane_destroy(s->lane);
+	munmap(s->arena, ARENA);
+	close(s->fd);
+}
+
+static void script_lane(struct fx_agent *a)
+{
+	struct slots s = give_lane(a);
+
 	fx_agent_wait_closed(a);
-	wb_lane_destroy(lane);
-	munmap(arena, ARENA);
-	close(arena_fd);
+	take_lane(&s);
 }
 
 /* Row 1 has a lane, whose kernels the stand-in has itself. */
@@ -419,6 +439,81 @@ START_TEST(a_forked_child_leaves_its_parents_gpu_alone)
 }
 END_TEST
 
+static const char *needs_script(int row)
+{
+	(void)row;
+	return FX_SCRIPT;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static pthread_barrier_t turn;
+static int who_ends; /* 0: the application; 1: the library, of an agent that makes no sense */
+
+static void script_job(struct fx_agent *a)
+{
+	const struct wbk_box box = {.n_row = 1,
+		.n_col = BYTES / 2,
+		.row_stride = BYTES,
+		.col_stride = 2,
+		.pos_row_stride = BYTES,
+		.pos_col_stride = 2,
+		.wire_elem = 2,
+		.mem_elem = 2};
+	struct slots s = give_lane(a);
+	struct wb_lane_job job = {.kind = WB_LANE_PACK,
+		.box = &box,
+		.n_box = 1,
+		.wire = s.arena,
+		.wire_bytes = BYTES};
+	struct fakecuda_counts n = {0};
+
+	fx_cuda_do("late cuLaunchKernel 300000000");
+	ck_assert_int_eq(wb_lane_submit(s.lane, &job), 0);
+	while (!n.queued)
+		fx_cuda()->count(&n);
+	pthread_barrier_wait(&turn);
+	if (who_ends)
+		fx_agent_send_bytes(a, "no frame", 8);
+	else
+		fx_agent_expect(a, WBP_APP_DETACH);
+	if (who_ends)
+		fx_agent_wait_closed(a);
+	/* From here on the slot may be another worker's. */
+	ck_assert_int_eq(wb_lane_reap(s.lane, &job, 1), 1);
+	ck_assert_int_eq(job.rc, 0);
+	take_lane(&s);
+	if (!who_ends)
+		fx_agent_wait_closed(a);
+	close(a->listen_fd);
+	a->listen_fd = -1;
+}
+
+START_TEST(an_agent_hears_of_the_end_when_nothing_writes_its_slots)
+{
+	bool are_two;
+	struct wb_client_mem mem = neighbours(&are_two);
+	struct wb_error err = {0};
+	struct wb_client_opts o;
+	struct wb_client *c;
+	struct fx_script s;
+
+	who_ends = _i;
+	pthread_barrier_init(&turn, NULL, 2);
+	fx_script_start(&s, script_job);
+	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
+	o.reconnect_timeout = 1;
+	c = opened(&o);
+	ck_assert_msg(!attach(c, &mem, &err), "%s", err.msg);
+	planned(c);
+	pthread_barrier_wait(&turn);
+	while (who_ends && !wb_client_wait_planned(c, 5 * S, NULL, NULL, NULL, &err))
+		;
+	wb_client_close(c, 0, NULL);
+	fx_script_stop(&s);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("client gpu");
@@ -435,6 +530,8 @@ int main(void)
 		(int)WB_ARRAY_SIZE(told));
 	fx_cuda_add_rows(t, a_forked_child_leaves_its_parents_gpu_alone,
 		"a_forked_child_leaves_its_parents_gpu_alone", 2, fork_needs);
+	fx_cuda_add_rows(t, an_agent_hears_of_the_end_when_nothing_writes_its_slots,
+		"an_agent_hears_of_the_end_when_nothing_writes_its_slots", 2, needs_script);
 	suite_add_tcase(suite, t);
 	return fx_run(suite);
 }
