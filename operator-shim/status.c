@@ -97,10 +97,11 @@ static uint64_t confirm_every(const struct wb__status *st)
 
 /* ---- one write ---- */
 
-/* What the watch has seen last, when a write was refused for its version. */
+/* What the watch has seen last, when somebody else has written meanwhile. */
 static void refresh(struct wb__status *st)
 {
-	const json_t *o = wb_kube_watch_get(st->all->watch, st->ns, st->name);
+	const struct wb_kube_watch *w = st->all->watch;
+	const json_t *o = w ? wb_kube_watch_get(w, st->ns, st->name) : NULL;
 
 	if (!o)
 		return;
@@ -109,6 +110,12 @@ static void refresh(struct wb__status *st)
 	st->written = json_incref(json_object_get(o, "status"));
 }
 
+static uint64_t hash_of(const char *version)
+{
+	return wb_hash64(version, strlen(version), 0);
+}
+
+/* A write is of the version before it: whoever else wrote while ours was under way came after. */
 static void keep_written(struct wb__status *st, const char *version)
 {
 	json_decref(st->written);
@@ -116,7 +123,11 @@ static void keep_written(struct wb__status *st, const char *version)
 	st->sending = NULL;
 	st->confirm_ns = now_ns() + confirm_every(st);
 	snprintf(st->version, sizeof(st->version), "%s", version);
-	snprintf(st->own[st->own_at++ % WB__OWN_VERSIONS], WB__VERSION_BYTES, "%s", version);
+	st->own[st->own_at++ % WB__OWN_VERSIONS] = hash_of(version);
+	if (*st->beside && strcmp(st->beside, version) != 0) {
+		refresh(st);
+		st->is_changed = true;
+	}
 }
 
 /* A resource of an earlier version refuses the whole status for a field that it does not know. */
@@ -141,7 +152,7 @@ static void not_applied(struct wb__status *st, const struct wb_kube_reply *r)
 	json_decref(st->sending);
 	st->sending = NULL;
 	st->is_changed = true;
-	if (r->status == 409 && st->all->watch)
+	if (r->status == 409)
 		refresh(st);
 	st->next_write_ns = now + (is_soon ? WRITE_EVERY_NS
 					   : wb_kube_backoff_next(&st->backoff, now,
@@ -172,6 +183,7 @@ static void apply(struct wb__status *st, json_t *status)
 		.method = "PATCH", .content_type = WB_KUBE_APPLY, .done = on_applied, .cookie = st};
 	struct wb_buf b;
 
+	*st->beside = '\0';
 	wb_buf_init(&b, 8192);
 	wb_kube_wt_path(
 		&b, st->ns, st->name, "/status?force=true&fieldManager=" WB_KUBE_FIELD_MANAGER);
@@ -326,8 +338,10 @@ void wb__status_finish(struct wb__status *st)
 
 static bool is_own(const struct wb__status *st, const char *version)
 {
+	uint64_t hash = hash_of(version);
+
 	for (unsigned k = 0; k < WB__OWN_VERSIONS; k++)
-		if (!strcmp(st->own[k], version))
+		if (st->own[k] == hash)
 			return true;
 	return false;
 }
@@ -349,8 +363,12 @@ void wb__status_seen(struct wb__status *st, const json_t *o)
 	bool is_first = !*st->version;
 
 	wake(st, now_ns());
-	if (is_own(st, version) || st->rq)
+	if (is_own(st, version))
 		return;
+	if (st->rq) {
+		snprintf(st->beside, sizeof(st->beside), "%s", version);
+		return;
+	}
 	snprintf(st->version, sizeof(st->version), "%s", version);
 	json_decref(st->written);
 	st->written = json_incref(json_object_get(o, "status"));

@@ -28,7 +28,7 @@ struct wb_serve;
 struct wb_kube_watch;
 struct wb__statuses; /* opaque: of all objects */
 
-#define WB__OWN_VERSIONS 4
+#define WB__OWN_VERSIONS 32 /* of 16 s and more, that a watch may be late */
 #define WB__VERSION_BYTES 64
 
 /* Of one object; in place in what the user keeps of it. */
@@ -38,6 +38,7 @@ struct wb__status {
 	struct wb__statuses *all;
 	const char *ns, *name, *key; /* borrowed, live as long */
 	char version[WB__VERSION_BYTES]; /* that the API server has */
+	char beside[WB__VERSION_BYTES]; /* that the watch told of during a write; "" = of none */
 	json_t *written; /* status that it has */
 	json_t *sending; /* status under way */
 	struct wb_kube_rq *rq;
@@ -47,7 +48,7 @@ struct wb__status {
 	bool is_changed; /* beside what looks tells */
 	bool is_held; /* what was compared last differs, and waits for next_write_ns */
 	struct wb_kube_backoff backoff;
-	char own[WB__OWN_VERSIONS][WB__VERSION_BYTES]; /* that our writes gave */
+	uint64_t own[WB__OWN_VERSIONS]; /* hashes of the versions that our writes gave */
 	unsigned own_at;
 	/* The newest spec, and the one that is in force. */
 	int64_t generation, in_force;
@@ -70,7 +71,8 @@ void wb__status_begin(struct wb__status *st, struct wb__statuses *a, const char 
 	const char *name, const char *key);
 void wb__status_finish(struct wb__status *st);
 /** wb__status_seen - the API server has this object now.  What somebody else wrote into its status
- * is put right; what we wrote comes back late and does not count. */
+ * is put right, also when it was written while a write of ours was under way; what we wrote comes
+ * back late and does not count. */
 void wb__status_seen(struct wb__status *st, const json_t *object);
 /** wb__status_changed - what is so may differ from what is written. */
 void wb__status_changed(struct wb__status *st);

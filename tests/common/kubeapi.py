@@ -7,6 +7,9 @@ write the status of, Leases, events.  It may be away, and objects change meanwhi
     api.edit("rl/grpo", spec)     # the same one
     api.delete("rl/grpo")
     api.away(True)                # no request is answered, watches end
+    api.lag(True)                 # watches tell nothing, until they tell all at once
+    api.refuse = lambda: (503, ["Retry-After: 3"])  # of each status: None = it is taken
+    api.stored = lambda key: ...  # before the one who wrote a status is answered
 """
 import copy
 import json
@@ -22,10 +25,13 @@ WTS = "/weighttransfers"
 class Api:
     def __init__(self, folder):
         self.lock = threading.Condition()
-        self.version, self.made, self.is_away = 1, 0, False
+        self.version, self.made, self.is_away, self.lags = 1, 0, False, False
+        self.refuse, self.stored = lambda: None, lambda key: None
+        self.told = 0  # the newest version that a watch of objects has told
         self.objects, self.log = {}, []  # by namespace/name; (version, kind, object)
         self.leases, self.events = {}, []  # leases by name
         self.writes = []  # (seconds, namespace/name, status) of each that was taken
+        self.refused = []  # (seconds, HTTP status) of each that was not
         cert = make_certificate(folder, "api", "IP:127.0.0.1")
         self.server = Server(cert, self.handle)
         self.config = kubeconfig(os.path.join(folder, "kubeconfig"), f"https://127.0.0.1:{self.server.port}", cert[0],
@@ -58,6 +64,16 @@ class Api:
         with self.lock:
             self.is_away = is_away
             self.lock.notify_all()
+
+    def lag(self, is_late):
+        with self.lock:
+            self.lags = is_late
+            self.lock.notify_all()
+
+    def write(self, key, status):
+        """As somebody else who may write it."""
+        with self.lock:
+            self._store(key, "MODIFIED", {**copy.deepcopy(self.objects[key]), "status": status})
 
     def status(self, key):
         with self.lock:
@@ -114,15 +130,19 @@ class Api:
         conn.begin()
         while time.monotonic() < end:
             with self.lock:
-                if not self.is_away and (not self.log or self.log[-1][0] <= since):
+                if not self.is_away and (self.lags and kind != "Lease" or not self.log or self.log[-1][0] <= since):
                     self.lock.wait(1)
                 if self.is_away:
                     break
+                if self.lags and kind != "Lease":
+                    continue
                 news = [x for x in self.log if x[0] > since]
             for version, what, o in news:
                 if o["kind"] == kind and name in ("", o["metadata"]["name"]):
                     conn.chunk(event(what, o))
                 since = version
+            if kind != "Lease":
+                self.told = since
         conn.cut()
 
     def _lease(self, rq, conn):
@@ -157,11 +177,16 @@ class Api:
             if not o:
                 conn.status(404, "NotFound")
                 return
-            if got["metadata"]["resourceVersion"] != o["metadata"]["resourceVersion"]:
-                conn.status(409, "Conflict")
+            no = self.refuse()
+            if not no and got["metadata"]["resourceVersion"] != o["metadata"]["resourceVersion"]:
+                no = 409, []
+            if no:
+                self.refused.append((time.monotonic(), no[0]))
+                conn.status(no[0], "Conflict" if no[0] == 409 else "Refused", headers=no[1])
                 return
             self.writes.append((time.monotonic(), f"{namespace}/{name}", got["status"]))
             if got["status"] != o.get("status"):
                 o["status"] = got["status"]
                 self._store(f"{namespace}/{name}", "MODIFIED", o)
+        self.stored(f"{namespace}/{name}")
         conn.reply(200, o)
