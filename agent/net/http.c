@@ -19,7 +19,7 @@
 #define SOURCE_MAX 16 /* a scraper, probes and some people behind one address */
 #define REQUEST_NS (5 * WB_NS_PER_S)
 #define REPLY_NS (60 * WB_NS_PER_S)
-#define SLOW_NS (100 * WB_NS_PER_MS) /* who means to ask has done so by then */
+#define SLOW_NS (10 * WB_NS_PER_MS) /* who means to ask has done so by then, in a cluster */
 
 struct conn {
 	struct conn *next, **prev;
@@ -45,7 +45,7 @@ struct wb_http {
 	struct wb__unix_file file;
 	int fd; /* listens */
 	uint16_t port;
-	uint64_t request_ns, reply_ns;
+	uint64_t request_ns, reply_ns, slow_ns;
 	wb_http_fn fn;
 	void *cookie;
 };
@@ -427,8 +427,9 @@ static bool make_room(struct wb_http *h, const struct wb__source *source)
 	uint64_t now = wb_now_ns(&wb_clock_real);
 	struct wb__place *gone;
 
-	if (!wb__places_room(&h->places, source, now, &gone)) {
-		run(h); /* of many that come at once those before may be done */
+	/* Of many that come at once those before may be done, or have asked by now. */
+	if (!wb__places_room(&h->places, source, now, &gone) || gone) {
+		run(h);
 		if (!wb__places_room(&h->places, source, now, &gone))
 			return false;
 	}
@@ -449,7 +450,7 @@ static struct conn *add_conn(struct wb_http *h, const struct wb__source *source,
 	c->fd = fd;
 	c->place.source = *source;
 	c->place.since_ns = wb_now_ns(&wb_clock_real);
-	c->place.patience_ns = SLOW_NS;
+	c->place.patience_ns = h->slow_ns;
 	c->due_ns = c->place.since_ns + h->request_ns;
 	wb__place_take(&h->places, &c->place);
 	c->next = h->conn;
@@ -552,6 +553,7 @@ int wb_http_start(struct wb_loop *loop, const struct wb_http_opts *o, struct wb_
 	h->fn = o->fn;
 	h->cookie = o->cookie;
 	h->request_ns = o->request_ns ? o->request_ns : REQUEST_NS;
+	h->slow_ns = o->slow_ns ? o->slow_ns : SLOW_NS;
 	h->reply_ns = o->reply_ns ? o->reply_ns : REPLY_NS;
 	wb__places_init(&h->places, o->conns_max ? o->conns_max : CONNS_MAX,
 		o->source_max ? o->source_max : SOURCE_MAX);

@@ -77,6 +77,7 @@ struct wb_http_opts {
 	const char *socket; /* instead: path of a unix socket for this user alone; NULL = TCP */
 	uint32_t conns_max, source_max; /* in all, of one address but our own; 0 = 64, 16 */
 	uint64_t request_ns, reply_ns; /* to ask, to take the answer, in all; 0 = 5 s, 60 s */
+	uint64_t slow_ns; /* who has not asked by then makes room for others; 0 = 10 ms */
 	wb_http_fn fn;
 	void *cookie;
 };
