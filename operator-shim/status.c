@@ -143,6 +143,13 @@ static bool is_too_new(struct wb__statuses *a, const struct wb_kube_reply *r)
 	return true;
 }
 
+/* Somebody else has written meanwhile, or deleted it: whoever may do that does so at will, and it
+ * is no fault of anybody's. */
+static bool is_overtaken(const struct wb_kube_reply *r)
+{
+	return r->status == 409 || r->status == 404;
+}
+
 /* 409: somebody wrote in between; the watch brings the version to write on. */
 static void not_applied(struct wb__status *st, const struct wb_kube_reply *r)
 {
@@ -158,7 +165,11 @@ static void not_applied(struct wb__status *st, const struct wb_kube_reply *r)
 					   : wb_kube_backoff_next(&st->backoff, now,
 						     wb_kube_random(), r->retry_after_ns));
 	st->next_news_ns = st->next_write_ns;
-	WB_LOG_WRN(MOD, "status not written", WB_S("object", st->key), WB_S("why", r->err.msg));
+	if (is_overtaken(r))
+		WB_LOG_DEBUG(MOD, "status overtaken", WB_S("object", st->key));
+	else
+		WB_LOG_WRN(MOD, "status not written", WB_S("object", st->key),
+			WB_S("why", r->err.msg));
 }
 
 static void on_applied(void *cookie, const struct wb_kube_reply *r)
@@ -168,7 +179,7 @@ static void on_applied(void *cookie, const struct wb_kube_reply *r)
 
 	st->rq = NULL;
 	a->n_writing--;
-	count(a, r->err.code ? "status failed" : "status");
+	count(a, !r->err.code ? "status" : is_overtaken(r) ? "status overtaken" : "status failed");
 	if (r->err.code)
 		not_applied(st, r);
 	else

@@ -3,6 +3,7 @@
 for the second that everything else waits for, no object has more than two writes a second, and nothing is lost that
 comes while a write is held back, under way or refused."""
 import os
+import re
 import sys
 import threading
 import time
@@ -65,6 +66,24 @@ def a_condition_that_is_changed_at_will_is_written_twice_a_second():
             assert len(tried) <= 2 * took + 2 and min(gaps(tried)) > 0.4, tried
 
 
+def written(c):
+    """How often what was written, by the operator's metric."""
+    return dict(re.findall(r'wb_kube_writes_total{what="([^"]*)"} (\d+)', c.get(c.op, "/metrics")[1]))
+
+
+def who_overtakes_the_operator_raises_no_alert():
+    """A tenant edits and deletes what is his at will; WeightBridgeStatusNotWritten tells of writes that failed."""
+    with Job() as c:
+        c.api.refuse = lambda: (409 if len(c.api.refused) < 2 else 404, [])
+        c.api.put(KEY, spec())
+        c.serve()
+        c.until("refused", lambda: len(c.api.refused) == 3)
+        c.until("counted", lambda: written(c).get("status overtaken") == "3")
+        c.api.refuse = lambda: (403, [])
+        c.until("not allowed", lambda: written(c).get("status failed"))
+        assert "status" not in written(c), written(c)
+
+
 def a_watch_that_is_late_costs_no_write():
     """What it tells was written seconds ago: that is no news, and the version to write on stays the newest."""
     with Job() as c:
@@ -122,7 +141,7 @@ def nothing_is_lost_while_writes_are_refused():
 
 
 TESTS = [the_end_of_a_transfer_does_not_wait_for_the_second, a_condition_that_is_changed_at_will_is_written_twice_a_second,
-         a_watch_that_is_late_costs_no_write, what_another_writes_meanwhile_is_put_right,
+         who_overtakes_the_operator_raises_no_alert, a_watch_that_is_late_costs_no_write, what_another_writes_meanwhile_is_put_right,
          nothing_is_lost_while_writes_are_refused]
 
 if __name__ == "__main__":
