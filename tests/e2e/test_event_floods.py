@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers and other tenants can make the operator write: events and status of a victim in another namespace,
-on an API server that is not there.
+"""What strangers and other tenants can make the operator write and tell: events and status of a victim in another
+namespace, on an API server that is not there.
 
 How long somebody waits is counted in what was done for others meanwhile, and not in seconds: those are printed."""
 import json
@@ -48,6 +48,17 @@ def attack(op, claims, seconds, threads=4):
 
 def refusals(op):
     return sum(line.count("agent refused") for line in op.text().splitlines())
+
+
+def what_is_there_is_not_told(api, op):
+    """Who proves nothing, or that he is of another namespace, hears of an object the same whether it is there or not."""
+    for token in ("nonsense", "", token_of(api, "evil", "evil-0")):
+        said = []
+        for name in ("v", "x"):
+            kind, body, s = op.hello(token, "train-0", f"victim/{name}")
+            s.close()
+            said.append((kind, json.dumps(body).replace(f"victim/{name}", "victim/NAME")))
+        assert said[0] == said[1] and said[0][0] != WELCOME, said
 
 
 def without_a_token(api, op):
@@ -228,6 +239,7 @@ def main():
             agents_lost(api, op)
             statuses_wait(api, op)
             refused_events(api, op)
+            what_is_there_is_not_told(api, op)
 
 
 if __name__ == "__main__":
