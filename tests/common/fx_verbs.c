@@ -44,6 +44,7 @@ const struct fx_verbs *fx_verbs(void)
 		find(lib, "fakeverbs_peer", &v.peer);
 		find(lib, "fakeverbs_limit", &v.limit);
 		find(lib, "fakeverbs_mtu", &v.mtu);
+		find(lib, "fakeverbs_windows", &v.windows);
 		find(lib, "fakeverbs_count", &v.count);
 		find(lib, "fakeverbs_reset", &v.reset);
 	}

@@ -26,6 +26,7 @@ struct fx_verbs {
 	void (*peer)(const void *addr, uint64_t bytes, int fd, uint64_t off);
 	void (*limit)(int rd_atomic, uint32_t max_msg, int max_cqe);
 	void (*mtu)(int device, int mtu);
+	void (*windows)(int device, bool has);
 	void (*count)(struct fakeverbs_counts *);
 };
 

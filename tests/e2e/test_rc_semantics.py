@@ -3,8 +3,12 @@
 of devices (tests/roce) says it of the fake."""
 import os
 import subprocess
-import sys
 
 build = os.environ["WB_BUILD"]
 env = dict(os.environ, LD_LIBRARY_PATH=os.path.join(build, "fake"))
-sys.exit(subprocess.run([os.path.join(build, "tools", "rc_semantics")], env=env, timeout=120).returncode)
+for windows in ({}, {"FAKEVERBS_WINDOWS": "1"}):
+    r = subprocess.run([os.path.join(build, "tools", "rc_semantics")], env={**env, **windows}, timeout=120, text=True,
+                       stdout=subprocess.PIPE)
+    print(r.stdout)
+    assert r.returncode == 0
+    assert ("no memory windows" in r.stdout) != bool(windows)

@@ -60,6 +60,7 @@ static void make_devices(void)
 
 		d->index = fv.n_dev++;
 		d->mtu = IBV_MTU_4096;
+		d->has_windows = getenv("FAKEVERBS_WINDOWS") != NULL;
 		d->n_port = colon ? atoi(colon + 1) : 1;
 		if (colon)
 			*colon = 0;
@@ -140,12 +141,13 @@ FV_API void fakeverbs_reset(void)
 	memset(fv.n.service_level, 0, sizeof(fv.n.service_level));
 	memset(fv.n.path_mtu, 0, sizeof(fv.n.path_mtu));
 	fv.n.traffic_class[0] = fv.n.service_level[0] = fv.n.path_mtu[0] = UINT8_MAX;
-	fv.n.region_rights = fv.n.qp_rights = fv.n.both_ways = 0;
+	fv.n.region_rights = fv.n.qp_rights = fv.n.both_ways = fv.n.window_rights = 0;
 	fv.n.in_flight_max = fv.n.all_in_flight_max = 0;
 	for (int d = 0; d < fv.n_dev; d++) {
 		fv.dev[d].is_removed = false;
 		fv.dev[d].d.dev_path[0] = 0;
 		fv.dev[d].mtu = IBV_MTU_4096;
+		fv.dev[d].has_windows = getenv("FAKEVERBS_WINDOWS") != NULL;
 	}
 	fv_unlock();
 	for (int d = 0; d < fv.n_dev; d++) {
@@ -176,6 +178,7 @@ FV_API void fakeverbs_port(int device, int port, bool is_up)
 		p->is_down = !is_up;
 		p->changes++;
 	}
+	fv_tell_ports(&fv.dev[device]);
 	pthread_cond_broadcast(&fv.work);
 	fv_unlock();
 }
@@ -185,6 +188,7 @@ FV_API void fakeverbs_regid(int device, int port, uint8_t last)
 	fv_lock();
 	fv.w->port[device][port - 1].last = last;
 	fv.w->port[device][port - 1].gid_changes++;
+	fv_tell_ports(&fv.dev[device]);
 	pthread_cond_broadcast(&fv.work);
 	fv_unlock();
 }
@@ -273,6 +277,13 @@ FV_API void fakeverbs_mtu(int device, int mtu)
 {
 	fv_lock();
 	fv.dev[device].mtu = (enum ibv_mtu)mtu;
+	fv_unlock();
+}
+
+FV_API void fakeverbs_windows(int device, bool has)
+{
+	fv_lock();
+	fv.dev[device].has_windows = has;
 	fv_unlock();
 }
 
@@ -383,6 +394,10 @@ FV_API int ibv_query_device(struct ibv_context *c, struct ibv_device_attr *a)
 	a->max_cqe = fv.max_cqe ? fv.max_cqe : 65536;
 	a->max_mr = FV_MRS;
 	a->max_pd = 1024;
+	if (((struct fv_context *)c)->dev->has_windows) {
+		a->max_mw = FV_MRS;
+		a->device_cap_flags = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	}
 	a->max_qp_rd_atom = a->max_qp_init_rd_atom = fv.rd_atomic ? fv.rd_atomic : 16;
 	a->phys_port_cnt = (uint8_t)((struct fv_context *)c)->dev->n_port;
 	return 0;
@@ -524,6 +539,7 @@ FV_API const char *ibv_wc_status_str(enum ibv_wc_status s)
 		[IBV_WC_LOC_LEN_ERR] = "local length error",
 		[IBV_WC_LOC_QP_OP_ERR] = "local QP operation error",
 		[IBV_WC_LOC_PROT_ERR] = "local protection error",
+		[IBV_WC_MW_BIND_ERR] = "memory bind operation error",
 		[IBV_WC_WR_FLUSH_ERR] = "Work Request Flushed Error",
 		[IBV_WC_REM_INV_REQ_ERR] = "remote invalid request error",
 		[IBV_WC_REM_ACCESS_ERR] = "remote access error",

@@ -138,7 +138,7 @@ static int do_rdma(struct fv_qp *q, struct fv_wqe *e, struct fv_wqp *peer, uint6
 {
 	bool is_read = e->opcode == IBV_WR_RDMA_READ;
 	uint32_t right = is_read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-	struct fv_wmr *m = n ? fv_mr_find(e->rkey, peer->pd, e->remote, n, right) : NULL;
+	struct fv_wmr *m = n ? fv_remote_find(e->rkey, peer, e->remote, n, right) : NULL;
 
 	if (is_read && (!peer->dest_rd_atomic || !q->attr.max_rd_atomic))
 		return IBV_WC_REM_INV_REQ_ERR;
@@ -209,6 +209,11 @@ static int do_send(struct fv_wqe *e, struct fv_wqp *peer, uint64_t n)
 	return 0;
 }
 
+static bool is_local(const struct fv_wqe *e)
+{
+	return e->opcode == IBV_WR_BIND_MW || e->opcode == IBV_WR_LOCAL_INV;
+}
+
 /* enum ibv_wc_status, or LOST. */
 static int carry_out(struct fv_qp *q, struct fv_wqe *e, struct fv_wqp *peer)
 {
@@ -216,6 +221,8 @@ static int carry_out(struct fv_qp *q, struct fv_wqe *e, struct fv_wqp *peer)
 	uint64_t n = length_of(e);
 	int rc;
 
+	if (is_local(e))
+		return e->opcode == IBV_WR_BIND_MW ? fv_bind(q, e) : fv_invalidate(q, e);
 	if (n > (fv.max_msg ? fv.max_msg : 1u << 30))
 		return IBV_WC_LOC_LEN_ERR;
 	if (!ranges_ok(q, e, access))
@@ -247,6 +254,10 @@ static enum ibv_wc_opcode opcode_of(const struct fv_wqe *e)
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
 	default:
 		return IBV_WC_SEND;
 	}
@@ -274,7 +285,7 @@ static bool matches(const struct fakeverbs_rule *r, const struct fv_qp *q, const
 {
 	return (r->device == FAKEVERBS_ANY || r->device == q->w->device) &&
 	       (r->port == FAKEVERBS_ANY || r->port == q->w->port) &&
-	       (r->opcode == FAKEVERBS_ANY || r->opcode == (int)e->opcode);
+	       (r->opcode == (int)e->opcode || (r->opcode == FAKEVERBS_ANY && !is_local(e)));
 }
 
 static void count_reads(void)
@@ -332,8 +343,9 @@ static uint64_t turn(struct fv_qp *q, uint64_t now)
 	if (now < e->due_ns)
 		return e->due_ns;
 	peer = answerer(q);
-	if (peer && e->opcode != IBV_WR_RDMA_READ && e->opcode != IBV_WR_RDMA_WRITE &&
-		local_of(peer) && !receive_of(local_of(peer)) && !e->rule.status) {
+	if (peer && !is_local(e) && e->opcode != IBV_WR_RDMA_READ &&
+		e->opcode != IBV_WR_RDMA_WRITE && local_of(peer) && !receive_of(local_of(peer)) &&
+		!e->rule.status) {
 		if (q->attr.rnr_retry != 7 && e->rnr++ > q->attr.rnr_retry) {
 			finish(q, IBV_WC_RNR_RETRY_EXC_ERR);
 			return now;
@@ -356,7 +368,7 @@ static uint64_t turn(struct fv_qp *q, uint64_t now)
 /* ---- the thread ---------------------------------------------------------------------------------
  */
 
-static void tell_ports(struct fv_device *d)
+void fv_tell_ports(struct fv_device *d)
 {
 	for (int p = 0; p < d->n_port; p++) {
 		struct fv_wport *w = &fv.w->port[d->index][p];
@@ -415,7 +427,7 @@ static void *engine(void *arg)
 		struct timespec ts;
 
 		for (int d = 0; d < fv.n_dev; d++)
-			tell_ports(&fv.dev[d]);
+			fv_tell_ports(&fv.dev[d]);
 		while (end_broken())
 			;
 		next = run_all(now);

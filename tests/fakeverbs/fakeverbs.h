@@ -18,8 +18,11 @@
  * What is kept of the rules: states of queue pairs and what may be posted in each, order of
  * completions of a queue pair, access rights, protection domains, keys and bounds on both sides,
  * requests in flight, retry counts, flushes, errors that break the other side too, asynchronous
- * events, and -EBUSY for what is still used.  A thread of the library moves the bytes, so they
- * arrive when they like; a queue pair that is destroyed or in error moves none any more.
+ * events, and -EBUSY for what is still used.  Windows are bound to one queue pair, by a request
+ * that works in order with others, on a region of the same domain that may be bound to; what has
+ * windows is used by them, and so is a queue pair (rxe waits for them).  A thread of the library
+ * moves the bytes, so they arrive when they like; a queue pair that is destroyed or in error moves
+ * none any more.
  *
  * Below is what a test does to it.  All of it may be called from any thread; a test that loaded the
  * library by path finds the functions by dlsym().
@@ -33,7 +36,7 @@
  * rule that is used up makes way for the next. */
 struct fakeverbs_rule {
 	int device, port; /* number of the device, port from 1; or FAKEVERBS_ANY */
-	int opcode; /* enum ibv_wr_opcode, or FAKEVERBS_ANY */
+	int opcode; /* enum ibv_wr_opcode, or FAKEVERBS_ANY: of what goes to the other side */
 	uint32_t after, count;
 	int status; /* completes with this enum ibv_wc_status; 0 = as it comes */
 	bool lands; /* with an error: the bytes, or the first half of them, arrive all the same */
@@ -43,7 +46,7 @@ struct fakeverbs_rule {
 
 /* Objects that are there now, and what was done so far. */
 struct fakeverbs_counts {
-	int64_t contexts, pds, mrs, channels, cqs, qps;
+	int64_t contexts, pds, mrs, windows, channels, cqs, qps;
 	uint64_t posted, doorbells, completions, arms, bytes, registered_bytes;
 	uint64_t looks; /* for an event of a completion queue or of a device, also in vain */
 	/* READs of one queue pair, and of all, at once, since fakeverbs_reset(). */
@@ -52,7 +55,7 @@ struct fakeverbs_counts {
 	uint8_t traffic_class[2], service_level[2], path_mtu[2];
 	/* Since then, too: all IBV_ACCESS_* that regions and queue pairs were given, and queue
 	 * pairs that others may ask by and that may ask, too. */
-	uint32_t region_rights, qp_rights, both_ways;
+	uint32_t region_rights, qp_rights, both_ways, window_rights;
 	/* Registered now by dma-buf, and by a peer's address. */
 	int64_t dmabufs, peers;
 	/* What was asked for by the last dma-buf. */
@@ -64,8 +67,8 @@ struct fakeverbs_counts {
 void fakeverbs_reset(void);
 /** fakeverbs_rule - add a rule; of several that match the first one counts. */
 void fakeverbs_rule(const struct fakeverbs_rule *r);
-/** fakeverbs_port - the port comes up or goes down, with its event in every process; what is under
- *  way over it is lost. */
+/** fakeverbs_port - the port comes up or goes down, with its event in every process, in this one
+ *  before it returns; what is under way over it is lost. */
 void fakeverbs_port(int device, int port, bool is_up);
 /** fakeverbs_remove - the device goes: DEVICE_FATAL, its queue pairs end in error, nothing of it
  *  works any more (in this process). */
@@ -98,6 +101,9 @@ void fakeverbs_peer(const void *addr, uint64_t bytes, int fd, uint64_t off);
 void fakeverbs_limit(int rd_atomic, uint32_t max_msg, int max_cqe);
 /** fakeverbs_mtu - what the ports of a device say of their packets: an enum ibv_mtu. */
 void fakeverbs_mtu(int device, int mtu);
+/** fakeverbs_windows - the device has memory windows of type 2B, or none, as at first (but where
+ *  FAKEVERBS_WINDOWS is set).  For those who ask what it can from now on. */
+void fakeverbs_windows(int device, bool has);
 void fakeverbs_count(struct fakeverbs_counts *out);
 
 #endif

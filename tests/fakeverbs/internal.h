@@ -37,6 +37,9 @@ struct fv_wmr {
 	uint8_t tag; /* low byte of the key */
 	pid_t pid;
 	uint32_t pd, access;
+	uint32_t windows; /* that are bound to it */
+	bool is_window;
+	uint32_t qpn, of; /* a window: the queue pair, 0 = not bound; the region's index */
 	uint64_t addr, length;
 	uint64_t at; /* where its process has the bytes of addr: of a GPU's memory elsewhere */
 };
@@ -52,6 +55,7 @@ struct fv_wqp {
 	uint8_t dest_rd_atomic;
 	bool is_broken; /* by the other side: its owner puts it in error */
 	uint32_t busy; /* copies that others make of its memory */
+	uint32_t windows; /* that are bound on it */
 };
 
 struct fv_world {
@@ -70,7 +74,7 @@ struct fv_device {
 	struct ibv_device d;
 	int index, n_port;
 	enum ibv_mtu mtu;
-	bool is_removed;
+	bool is_removed, has_windows;
 	uint32_t seen[FV_PORTS], seen_gid[FV_PORTS]; /* changes that were told */
 	struct fv_context *first;
 };
@@ -125,6 +129,8 @@ struct fv_wqe {
 	uint64_t wr_id, remote, due_ns, began_ns;
 	enum ibv_wr_opcode opcode;
 	uint32_t flags, rkey, imm, n_sge, rnr;
+	uint32_t window, lkey, access; /* BIND_MW; .remote and .rkey = what it becomes */
+	uint64_t length;
 	struct ibv_sge sge[FV_SGE];
 	bool is_begun, is_moved;
 	struct fakeverbs_rule rule; /* what was made of it when it began */
@@ -179,13 +185,24 @@ void fv_complete(struct fv_cq *cq, const struct ibv_wc *wc);
 void fv_qp_error(struct fv_qp *q); /* flushes all it has */
 void fv_qp_last(struct fv_qp *q); /* in the order of turns */
 void fv_engine_start(void);
+void fv_tell_ports(struct fv_device *d); /* what became of its ports, in this process */
 /* Without it: */
 void fv_fill_ops(struct ibv_context_ops *ops);
 int fv_post_send(struct ibv_qp *q, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int fv_post_recv(struct ibv_qp *q, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_mw *fv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int fv_dealloc_mw(struct ibv_mw *mw);
 /* With the lock again: */
 /* The region of a key where [addr, +length) lies in it, it is @pd's and grants @access; or NULL. */
 struct fv_wmr *fv_mr_find(
 	uint32_t key, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access);
+/* The same, or the window, that others name who ask by queue pair @by. */
+struct fv_wmr *fv_remote_find(
+	uint32_t key, const struct fv_wqp *by, uint64_t addr, uint64_t length, uint32_t access);
+int64_t fv_free_region(void); /* or -ENOMEM */
+void fv_wait_for_copies(void); /* those under way end, here and in other processes */
+/* Requests that nobody else hears of: 0 or an enum ibv_wc_status. */
+int fv_bind(struct fv_qp *q, const struct fv_wqe *e);
+int fv_invalidate(struct fv_qp *q, const struct fv_wqe *e);
 
 #endif

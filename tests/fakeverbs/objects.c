@@ -3,6 +3,7 @@
 #include "tests/fakeverbs/internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -55,7 +56,7 @@ FV_API int ibv_dealloc_pd(struct ibv_pd *pd)
 /* ---- memory regions -----------------------------------------------------------------------------
  */
 
-static int64_t free_region(void)
+int64_t fv_free_region(void)
 {
 	for (uint32_t i = 1; i < FV_MRS; i++)
 		if (!fv.w->mr[i].is_used)
@@ -84,7 +85,7 @@ static struct ibv_mr *add_region(struct ibv_pd *pd, const struct memory *is, int
 	int64_t i;
 
 	fv_lock();
-	i = context_of(pd->context)->dev->is_removed ? -EIO : free_region();
+	i = context_of(pd->context)->dev->is_removed ? -EIO : fv_free_region();
 	if (i < 0) {
 		fv_unlock();
 		free(m);
@@ -137,8 +138,30 @@ static bool is_reached(uint64_t addr)
 	return process_vm_readv(getpid(), &mine, 1, &there, 1, 0) == 1 || errno != EFAULT;
 }
 
+#define WRITES                                                                                     \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC |             \
+		IBV_ACCESS_MW_BIND)
+
+/* Is all of it mapped with the right to write?  The kernel asks so also where windows may be bound.
+ */
+static bool is_writable(uint64_t addr, uint64_t length)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	unsigned long from, to;
+	uint64_t at = addr;
+	char rights[8], line[512];
+
+	while (f && at < addr + length && fgets(line, sizeof(line), f))
+		if (sscanf(line, "%lx-%lx %7s", &from, &to, rights) == 3 && from <= at && at < to &&
+			rights[1] == 'w')
+			at = to;
+	if (f)
+		fclose(f);
+	return at >= addr + length;
+}
+
 /* 1: a peer's; 0: the host's; an errno below 0. */
-static int find_memory(struct memory *m)
+static int find_memory(struct memory *m, int access)
 {
 	int rc = 0;
 
@@ -154,6 +177,8 @@ static int find_memory(struct memory *m)
 	fv_unlock();
 	if (rc)
 		return rc;
+	if (access & WRITES && !is_writable(m->addr, m->length))
+		return -EFAULT;
 	return is_reached(m->addr) && is_reached(m->addr + m->length - 1) ? 0 : -EFAULT;
 }
 
@@ -185,7 +210,7 @@ FV_API struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
 	if (fv_fails("ibv_reg_mr"))
 		return NULL;
 	take_time();
-	kind = is_asked_well(access) ? find_memory(&is) : -EINVAL;
+	kind = is_asked_well(access) ? find_memory(&is, access) : -EINVAL;
 	if (kind < 0)
 		return fail(-kind);
 	m = add_region(pd, &is, access);
@@ -244,8 +269,7 @@ FV_API struct ibv_mr *ibv_reg_dmabuf_mr(
 	return m;
 }
 
-/* Copies of it that are under way end first, here and in other processes. */
-static void wait_for_copies(void)
+void fv_wait_for_copies(void)
 {
 	for (int i = 0; i < 2000; i++) {
 		bool is_busy = false;
@@ -265,8 +289,12 @@ FV_API int ibv_dereg_mr(struct ibv_mr *mr)
 	struct fv_mr *m = (struct fv_mr *)mr;
 
 	fv_lock();
+	if (fv.w->mr[m->index].windows) {
+		fv_unlock();
+		return EBUSY;
+	}
 	fv.w->mr[m->index].is_used = false;
-	wait_for_copies();
+	fv_wait_for_copies();
 	((struct fv_pd *)mr->pd)->users--;
 	fv.n.mrs--;
 	fv.n.registered_bytes -= mr->length;
@@ -277,18 +305,6 @@ FV_API int ibv_dereg_mr(struct ibv_mr *mr)
 		munmap(m->map, m->map_bytes);
 	free(m);
 	return 0;
-}
-
-struct fv_wmr *fv_mr_find(
-	uint32_t key, uint32_t pd, uint64_t addr, uint64_t length, uint32_t access)
-{
-	struct fv_wmr *m = key >> 8 < FV_MRS ? &fv.w->mr[key >> 8] : NULL;
-
-	if (!m || !m->is_used || m->tag != (uint8_t)key || m->pd != pd ||
-		(m->access & access) != access || addr < m->addr || length > m->length ||
-		addr - m->addr > m->length - length)
-		return NULL;
-	return m;
 }
 
 /* ---- completion queues --------------------------------------------------------------------------
@@ -471,4 +487,6 @@ void fv_fill_ops(struct ibv_context_ops *ops)
 	ops->req_notify_cq = req_notify_cq;
 	ops->post_send = fv_post_send;
 	ops->post_recv = fv_post_recv;
+	ops->alloc_mw = fv_alloc_mw;
+	ops->dealloc_mw = fv_dealloc_mw;
 }

@@ -121,6 +121,10 @@ FV_API int ibv_destroy_qp(struct ibv_qp *qp)
 	struct fv_qp *q = qp_of(qp);
 
 	fv_lock();
+	if (q->w->windows) { /* rxe waits for them for a while, and then says something like it */
+		fv_unlock();
+		return EBUSY;
+	}
 	q->w->state = IBV_QPS_ERR;
 	q->sq_n = q->rq_n = 0;
 	still(q);
@@ -288,6 +292,18 @@ void fv_qp_error(struct fv_qp *q)
 /* ---- posting ------------------------------------------------------------------------------------
  */
 
+static void take_bind(struct fv_wqe *e, const struct ibv_send_wr *wr)
+{
+	const struct ibv_mw_bind_info *b = &wr->bind_mw.bind_info;
+
+	e->window = wr->bind_mw.mw->rkey;
+	e->rkey = wr->bind_mw.rkey;
+	e->lkey = b->mr ? b->mr->lkey : 0;
+	e->remote = b->addr;
+	e->length = b->length;
+	e->access = b->mw_access_flags;
+}
+
 static int take_wr(struct fv_qp *q, const struct ibv_send_wr *wr)
 {
 	uint32_t size = q->init.cap.max_send_wr + 1;
@@ -305,7 +321,12 @@ static int take_wr(struct fv_qp *q, const struct ibv_send_wr *wr)
 		.rkey = wr->wr.rdma.rkey,
 		.imm = wr->imm_data,
 		.n_sge = (uint32_t)wr->num_sge};
-	memcpy(e->sge, wr->sg_list, e->n_sge * sizeof(e->sge[0]));
+	if (e->n_sge)
+		memcpy(e->sge, wr->sg_list, e->n_sge * sizeof(e->sge[0]));
+	if (wr->opcode == IBV_WR_BIND_MW)
+		take_bind(e, wr);
+	if (wr->opcode == IBV_WR_LOCAL_INV)
+		e->rkey = wr->invalidate_rkey;
 	q->sq_n++;
 	fv.n.posted++;
 	return 0;
