@@ -389,19 +389,30 @@ END_TEST
 
 static struct {
 	sem_t is_there, go_on;
+	_Atomic uint64_t off; /* of the piece that it stands at */
+	_Atomic bool is_free; /* it stops no more */
 } rail;
 
-#define LONG (40u * MIB) /* a source's thread takes three rounds to look at it */
+#define LONG (40u * MIB) /* a source's thread takes forty rounds to look at it */
 
-/* Keeps the source's thread, at the beginning of a chunk and in its middle, until the test has done
- * what is to come meanwhile. */
+/* Keeps the source's thread before each piece of a chunk, until the test lets it go. */
 static void stop_here(void *ctx, const void *data, size_t bytes, uint64_t off)
 {
-	(void)ctx, (void)data;
-	if (off && (off > LONG / 2 || off + bytes <= LONG / 2))
-		return;
+	(void)ctx, (void)data, (void)bytes;
+	atomic_store(&rail.off, off);
 	sem_post(&rail.is_there);
-	sem_wait(&rail.go_on);
+	if (!atomic_load(&rail.is_free))
+		sem_wait(&rail.go_on);
+}
+
+/* The thread stands at a piece: piece by piece, until it has lost a queue pair. */
+static void lose_one(struct fx_xport *f)
+{
+	while (!stats(f->src.x).rails_lost) {
+		sem_post(&rail.go_on);
+		sem_wait(&rail.is_there);
+		ck_assert_uint_lt(atomic_load(&rail.off), LONG - 2 * MIB); /* rounds are left */
+	}
 }
 
 /* Asks for all of the source's own memory, and answers with it. */
@@ -446,9 +457,9 @@ START_TEST(a_region_that_goes_when_a_queue_pair_is_lost_is_taken_back)
 	ck_assert_int_eq(fx_far_move(&f, first.addr, f.dst.mem, 1024, NULL), 0);
 	begin_slowly(&f);
 	v->port(0, 1, false);
-	sem_post(&rail.go_on);
-	sem_wait(&rail.is_there);
+	lose_one(&f);
 	ck_assert_int_eq(wb_xport_region_remove(f.src.x, id), 0);
+	atomic_store(&rail.is_free, true);
 	sem_post(&rail.go_on);
 	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 2);
 	ck_assert_uint_eq(fx_far_add(&f.src, &second, WB_XPORT_SOURCE), id);
