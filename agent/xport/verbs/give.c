@@ -2,6 +2,7 @@
 #include "xport/verbs/verbs.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define READY_RETRY_NS WB_NS_PER_MS /* memory that is being registered is looked for so often */
 
@@ -50,24 +51,38 @@ static bool is_theirs(const struct wb__sock *s, const struct wb__memory *m)
 	       wb__region_is_source(&m->r);
 }
 
+/* Has the peer another key than @f says for a queue pair that is up?  Those of lost ones are
+ * nobody's, and telling of them would cost a message for each region and queue pair. */
+static bool is_news(const struct wb__lane *l, const struct wb__told *t, const struct wb__frame *f)
+{
+	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
+		if (l->qp[k].state == WB__QP_UP && t->key[k] != f->key[k])
+			return true;
+	return false;
+}
+
 /* What the peer knows of region @i becomes what is so.  1 = it is, 0 = socket full, negative. */
 static int tell_region(struct wb__sock *s, uint32_t i)
 {
 	struct wb__lane *l = wb__lane(s);
+	struct wb__told *t = &l->told[i];
 	const struct wb__memory *m = wb__verbs_rail(s->rail)->known[i];
 	struct wb__frame gone = {.type = WBP_BULK_UNREGION, .region = i}, is;
 	int rc;
 
-	if (l->told[i] && (!is_theirs(s, m) || (l->told[i] & ~WB__TOLD_OLD) != m->serial)) {
-		l->told[i] = 0;
+	if (t->serial && (!is_theirs(s, m) || t->serial != m->serial)) {
+		t->serial = 0;
 		rc = say(s, &gone);
 		if (rc <= 0)
 			return rc;
 	}
-	if (!is_theirs(s, m) || l->told[i] == m->serial)
+	if (!is_theirs(s, m))
 		return 1;
-	l->told[i] = m->serial;
 	is = memory_frame(l, m);
+	if (t->serial && !is_news(l, t, &is))
+		return 1;
+	t->serial = m->serial;
+	memcpy(t->key, is.key, sizeof(t->key));
 	return say(s, &is);
 }
 

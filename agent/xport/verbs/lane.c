@@ -166,16 +166,6 @@ void wb__lane_close(struct wb__sock *s)
 /* ---- losing them --------------------------------------------------------------------------------
  */
 
-/* Source: keys are others now: those of a device that a queue pair was on, or those of devices that
- * are farther from a GPU.  What the peer knows stays known: until it is told, regions may go. */
-static void tell_anew(struct wb__lane *l)
-{
-	for (uint32_t i = 0; i < WB__REGIONS_MAX; i++)
-		if (l->told[i])
-			l->told[i] |= WB__TOLD_OLD;
-	l->is_dirty = true;
-}
-
 uint32_t wb__lane_n_up(const struct wb__lane *l)
 {
 	uint32_t n = 0;
@@ -216,7 +206,7 @@ void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bo
 	WB_LOG_WRN("verbs", "a queue pair is lost", WB_S("what", text));
 	wb__rail_ready(s->rail, s);
 	if (!s->is_dialer) {
-		tell_anew(l);
+		l->is_dirty = true; /* a GPU's memory may go by devices that are farther now */
 		(void)say_qp(l, k, 0);
 		return;
 	}
@@ -354,8 +344,6 @@ static int on_qp(struct wb__lane *l, const struct wb__frame *f)
 	(void)wb__qp_kill(l, k);
 	l->seen |= 1u << k;
 	l->is_dirty = true;
-	if (is_again)
-		tell_anew(l);
 	if (!f->qp.number)
 		return 0;
 	(void)make(l, k, f);

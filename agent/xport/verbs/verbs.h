@@ -46,7 +46,6 @@
  * nothing: what is posted to a way that swallows it is missing for seconds. */
 #define WB__REMAKE_NS (1 * WB_NS_PER_S)
 #define WB__REMAKE_DOUBLE 5 /* times: 32 s */
-#define WB__TOLD_OLD ((uint64_t)1 << 63) /* no serial gets there */
 #define WB__FIND_NS (1 * WB_NS_PER_S) /* are devices still there? */
 
 struct wb__lane;
@@ -100,6 +99,12 @@ struct wb__remote { /* a region of the source */
 	uint32_t key[WBP_BULK_QPS]; /* 0 = not by that queue pair */
 };
 
+/* What the peer knows of a region of ours. */
+struct wb__told {
+	uint64_t serial; /* 0 = nothing */
+	uint32_t key[WBP_BULK_QPS]; /* that it was given last */
+};
+
 struct wb__lane {
 	struct wb__sock *s;
 	struct wb__qp qp[WBP_BULK_QPS];
@@ -109,12 +114,10 @@ struct wb__lane {
 	} again_at[WBP_BULK_QPS];
 	/* source */
 	struct wb__giver give;
-	/* [WB__REGIONS_MAX]: serial of what the peer knows, WB__TOLD_OLD: with keys that are
-	 * others now; 0 = nothing */
-	uint64_t *told;
+	struct wb__told *told; /* [WB__REGIONS_MAX] */
 	uint32_t answer[WBP_BULK_QPS]; /* owed when all is told: the peer's number */
 	uint32_t seen; /* queue pairs of the peer that we heard of, bit by bit */
-	bool is_dirty; /* something to tell */
+	bool is_dirty; /* perhaps there is something to tell */
 	/* receiver */
 	struct wb__remote *remote; /* [WB__REGIONS_MAX] */
 	struct wb__flight *flight, *now; /* [n_slot]; the one whose ranges come */
