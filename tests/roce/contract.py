@@ -54,6 +54,7 @@ def keeps(program, least):
             print(r.stdout[-8000:])
         assert r.returncode == 0, f"{program} fails"
         assert {x for x, opened in found.items() if not opened} == set(LEFT_OUT[program]), found
+        assert "by memory windows" in r.stdout, "soft-RoCE had windows of type 2B"
         assert least is None or (c["va0"] > least and c["va1"] > 0), "what was moved did not cross the wires"
     case.__name__ = f"{program} on devices"
     return case

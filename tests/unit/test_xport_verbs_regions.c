@@ -57,6 +57,8 @@ START_TEST(a_region_has_the_rights_of_its_direction_and_no_others)
 	struct fx_far m;
 	char says[TEXT];
 
+	v->windows(0, false);
+	v->windows(1, false);
 	open_pair(&f);
 	fx_far_make(&m, FAR_BYTES);
 	fx_far_settle(v, &f);

@@ -69,6 +69,8 @@ START_TEST(nobody_is_given_more_than_the_right_to_read)
 	struct fx_xport f;
 	struct fx_job *j;
 
+	for (int d = 0; d < DEVICES; d++)
+		v->windows(d, false);
 	fx_open(&f, "verbs", &(struct fx_opts){.mem_bytes = 17 * MIB});
 	fx_join(&f);
 	j = fx_job_make(&f, 16 * MIB, 100, 1); /* by way of slabs, too */

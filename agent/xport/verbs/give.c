@@ -1,8 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "xport/verbs/verbs.h"
 
+#include "base/mem.h"
+
 #include <errno.h>
 #include <string.h>
+
+/* ---- open and close -----------------------------------------------------------------------------
+ */
+
+int wb__give_open(struct wb__lane *l)
+{
+	const struct wb__host *h = wb__verbs_rail(l->s->rail)->h;
+	bool has_windows = false;
+
+	for (uint32_t d = 0; d < h->n_device; d++)
+		has_windows |= h->device[d].has_windows;
+	l->told = wb_zalloc(WB__REGIONS_MAX, sizeof(*l->told));
+	if (has_windows)
+		l->window = wb_zalloc((size_t)WB__REGIONS_MAX * WBP_BULK_QPS, sizeof(*l->window));
+	return l->told && (l->window || !has_windows) ? 0 : -ENOMEM;
+}
+
+void wb__give_close(struct wb__lane *l)
+{
+	wb_free(l->told);
+	wb_free(l->window);
+}
+
+/* ---- what the peer knows ------------------------------------------------------------------------
+ */
 
 #define READY_RETRY_NS WB_NS_PER_MS /* memory that is being registered is looked for so often */
 
@@ -18,23 +45,27 @@ static uint32_t devices_of(const struct wb__lane *l, const struct wb__memory *m)
 	return has & m->near ? has & m->near : has;
 }
 
-static struct wb__frame memory_frame(const struct wb__lane *l, const struct wb__memory *m)
+/* What there is to say of it into @f; false: windows are being bound, later. */
+static bool memory_frame(struct wb__lane *l, struct wb__memory *m, struct wb__frame *f)
 {
-	struct wb__frame f = {.type = WBP_BULK_MEMORY,
+	uint32_t devices = devices_of(l, m);
+	bool is_all = true;
+
+	*f = (struct wb__frame){.type = WBP_BULK_MEMORY,
 		.region = m->id,
 		.bytes = m->r.bytes,
 		.id = (uintptr_t)m->r.base};
-	uint32_t devices = devices_of(l, m);
-
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
 		uint32_t d = l->qp[k].device;
 
-		if (l->qp[k].state != WB__QP_UP)
+		if (l->qp[k].state != WB__QP_UP || !(devices & 1u << d))
 			continue;
-		if (devices & 1u << d)
-			f.key[k] = m->mr[d]->rkey;
+		if (m->by_window & 1u << d)
+			is_all &= wb__window_key(l, k, m, &f->key[k]);
+		else
+			f->key[k] = m->mr[d]->rkey;
 	}
-	return f;
+	return is_all;
 }
 
 /* 1 = sent, 0 = socket full, negative. */
@@ -61,12 +92,16 @@ static bool is_news(const struct wb__lane *l, const struct wb__told *t, const st
 	return false;
 }
 
-/* What the peer knows of region @i becomes what is so.  1 = it is, 0 = socket full, negative. */
+#define LATER 2
+
+/* What the peer knows of region @i becomes what is so.  1 = it is, 0 = socket full, LATER,
+ * negative.
+ */
 static int tell_region(struct wb__sock *s, uint32_t i)
 {
 	struct wb__lane *l = wb__lane(s);
 	struct wb__told *t = &l->told[i];
-	const struct wb__memory *m = wb__verbs_rail(s->rail)->known[i];
+	struct wb__memory *m = wb__verbs_rail(s->rail)->known[i];
 	struct wb__frame gone = {.type = WBP_BULK_UNREGION, .region = i}, is;
 	int rc;
 
@@ -78,7 +113,8 @@ static int tell_region(struct wb__sock *s, uint32_t i)
 	}
 	if (!is_theirs(s, m))
 		return 1;
-	is = memory_frame(l, m);
+	if (!memory_frame(l, m, &is))
+		return LATER;
 	if (t->serial && !is_news(l, t, &is))
 		return 1;
 	t->serial = m->serial;
@@ -109,13 +145,16 @@ static int tell_qps(struct wb__sock *s)
 int wb__give_idle(struct wb__sock *s)
 {
 	struct wb__lane *l = wb__lane(s);
+	bool is_late = false;
 	int rc = 1;
 
 	/* Keys are for queue pairs: first all of them. */
 	if (s->is_dialer || !l->is_dirty || l->seen != (1u << WBP_BULK_QPS) - 1)
 		return 0;
 	for (uint32_t i = 0; rc > 0 && i < wb__verbs_rail(s->rail)->n_known; i++)
-		rc = tell_region(s, i);
+		is_late |= (rc = tell_region(s, i)) == LATER;
+	if (rc > 0 && is_late)
+		return 1; /* a completion makes the socket ready */
 	if (rc > 0)
 		rc = tell_qps(s);
 	if (rc <= 0)
@@ -153,6 +192,25 @@ static int is_ready(struct wb__sock *s)
 	return 0;
 }
 
+/* What windows that could not be had keep from the peer; only where some could not. */
+static int is_reached(const struct wb__sock *s)
+{
+	const struct wb__lane *l = wb__lane(s);
+	const struct wb__op *op = s->tx_in->op;
+
+	for (uint32_t i = 0; i < op->n_iov; i++) {
+		uint32_t id = wb__regions_find(l->give.by_address, s->hello.object,
+			op->iov[i].iov_base, op->iov[i].iov_len);
+		uint32_t keys = 0;
+
+		for (uint32_t k = 0; id != WB__REGION_NONE && k < WBP_BULK_QPS; k++)
+			keys |= l->qp[k].state == WB__QP_UP ? l->told[id].key[k] : 0;
+		if (!keys)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 int wb__give_payload(struct wb__sock *s, uint32_t *budget)
 {
 	struct wb__verbs_rail *vr = wb__verbs_rail(s->rail);
@@ -169,7 +227,11 @@ int wb__give_payload(struct wb__sock *s, uint32_t *budget)
 			return rc == WB__WAIT ? rc : wb__sock_unwrite(s, rc);
 	}
 	rc = wb__give_idle(s); /* perhaps it is ready since just now */
+	if (rc > 0 && s->wr_ready) /* not the socket, windows: it is ready when they are bound */
+		wb__rail_wake_at(s->rail, s->rail->now_ns + READY_RETRY_NS);
 	if (rc)
-		return rc < 0 ? rc : WB__IDLE;
+		return rc < 0 ? rc : s->wr_ready ? WB__WAIT : WB__IDLE;
+	if (l->n_denied && (rc = is_reached(s)))
+		return wb__sock_unwrite(s, rc);
 	return wb__give_step(s, &l->give, budget);
 }

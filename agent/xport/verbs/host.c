@@ -305,6 +305,8 @@ static bool is_usable(struct wb__host *h, struct wb__device *d)
 		say_left_out(d, "its completion queues hold too little");
 		return false;
 	}
+	d->has_windows = d->attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B &&
+			 d->ctx->ops.alloc_mw && d->ctx->ops.dealloc_mw;
 	return true;
 }
 
@@ -353,8 +355,12 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 	h->n_device++;
 	(void)fcntl(d->ctx->async_fd, F_SETFL, fcntl(d->ctx->async_fd, F_GETFL) | O_NONBLOCK);
 	add_ports(h, h->n_device - 1, o);
-	if (h->n_port > before)
+	if (h->n_port > before) {
+		WB_LOG_INFO("verbs", "device is used", WB_S("device", d->name),
+			WB_S("keys", d->has_windows ? "of a queue pair each, by memory windows"
+						    : "of regions, it has no memory windows 2B"));
 		return;
+	}
 	h->n_device--;
 	leave_out(h, d);
 }

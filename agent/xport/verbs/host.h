@@ -15,6 +15,10 @@
  * -ENOTSUP, and its bytes go by way of the host, which is the caller's to do.
  * One domain for each object and device: a key of one object is worth nothing on the queue pair of
  * another.
+ * Windows.  Where the device has them (type 2B), memory of the host that others read is registered
+ * without that right: windows may be bound to it instead.  The kernel wants the right to write for
+ * that, so what is mapped without it has none; nor has memory of a GPU, since libraries bind to no
+ * dma-buf.
  * Threads: marked at each function.  Layer: xport (L2), internal.
  */
 #include "xport/internal.h"
@@ -29,6 +33,7 @@
 struct wb__device {
 	char name[64];
 	bool is_soft;
+	bool has_windows; /* of type 2B */
 	uint8_t said; /* how a GPU's memory was registered, a bit each; the thread's */
 	_Atomic bool is_over; /* it or the kernel said so; set by who looks at its events */
 	char folder[IBV_SYSFS_PATH_MAX]; /* the kernel's, while the device is there; "": none */
@@ -70,6 +75,9 @@ struct wb__memory {
 	/* Devices that its bytes go by while they can, a bit each: of a GPU's the nearest of those
 	 * that have it, else all. */
 	uint32_t near;
+	/* Devices that others read it from by windows alone, a bit each; by the region's own key
+	 * from the rest: those that have none, and memory that cannot have them. */
+	uint32_t by_window;
 	enum wb_xport_path path; /* as state: set with it */
 	char says[WB__SAYS_MAX]; /* which devices, or why none; a GPU's */
 	_Atomic uint32_t refs; /* the loop and each rail; the last lets the thread free it */

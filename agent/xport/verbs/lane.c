@@ -144,9 +144,7 @@ int wb__lane_open(struct wb__sock *s)
 	s->link = l;
 	l->give = (struct wb__giver){.by_address = &vr->sources, .region = vr->region};
 	l->is_dirty = !s->is_dialer;
-	if (!s->is_dialer)
-		l->told = wb_zalloc(WB__REGIONS_MAX, sizeof(*l->told));
-	if (s->is_dialer ? wb__take_open(l) : !l->told)
+	if (s->is_dialer ? wb__take_open(l) : wb__give_open(l))
 		return wb__sock_fail(s, -ENOMEM, "no memory for a lane to agent %s", s->peer);
 	return s->is_dialer ? make_all(l) : 0;
 }
@@ -158,7 +156,7 @@ void wb__lane_close(struct wb__sock *s)
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
 		(void)wb__qp_kill(l, k);
 	wb__take_close(l);
-	wb_free(l->told);
+	wb__give_close(l);
 	wb_free(l);
 	s->link = NULL;
 }
@@ -189,7 +187,8 @@ static void say_lost(struct wb__lane *l, uint32_t k, const char *why, char *out,
 	/* As it was then: a GID that has changed is why it is lost. */
 	wb__host_name_gid(rail_of(l)->h, l->qp[k].port, &l->qp[k].at.gid, port, sizeof(port));
 	snprintf(out, cap, "%s %s agent %s: %s (%u reads were under way)", port,
-		l->s->is_dialer ? "reading from" : "read by", l->s->peer, why, l->qp[k].n_out);
+		l->s->is_dialer ? "reading from" : "read by", l->s->peer, why,
+		l->s->is_dialer ? l->qp[k].n_out : 0);
 }
 
 void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bool is_ours)
@@ -297,6 +296,8 @@ uint64_t wb__lane_look(struct wb__lane *l, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
 
+	if (!l->s->is_dialer)
+		return wb__window_look(l, now);
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
 		struct wb__qp *q = &l->qp[k];
 

@@ -71,24 +71,35 @@ static void say_failed(const struct wb__device *d, const struct wb__memory *m)
 		WB_S("remedy", m->code == -ENOMEM ? LOCK_REMEDY : "see the kernel's log"));
 }
 
-/* The least right: for others to read what is a source, for devices here to write what is a
- * landing. */
-static int rights_of(const struct wb__memory *m)
+/* The least right: for others to read what is a source, or for a window to be bound to it, for
+ * devices here to write what is a landing. */
+static int rights_of(const struct wb__memory *m, bool by_window)
 {
-	return (m->r.direction != WB_XPORT_LANDING ? IBV_ACCESS_REMOTE_READ : 0) |
+	int read = by_window ? IBV_ACCESS_MW_BIND : IBV_ACCESS_REMOTE_READ;
+
+	return (m->r.direction != WB_XPORT_LANDING ? read : 0) |
 	       (m->is_readonly ? 0 : IBV_ACCESS_LOCAL_WRITE);
 }
 
-/* Memory that is mapped without the right to write can only be a source. */
-static struct ibv_mr *reg(struct wb__host *h, struct ibv_pd *pd, struct wb__memory *m)
+/* Memory that is mapped without the right to write can only be a source, and have no window. */
+static struct ibv_mr *reg(struct wb__host *h, struct ibv_pd *pd, struct wb__memory *m, uint32_t d)
 {
-	struct ibv_mr *mr = h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m));
+	bool by_window = h->device[d].has_windows && m->r.direction != WB_XPORT_LANDING;
+	struct ibv_mr *mr = h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m, by_window));
 
-	if (mr || m->r.direction != WB_XPORT_BOTH || m->is_readonly ||
-		(errno != EFAULT && errno != EACCES))
+	if (mr && by_window)
+		m->by_window |= 1u << d;
+	if (mr || (errno != EFAULT && errno != EACCES) ||
+		(!by_window && (m->r.direction != WB_XPORT_BOTH || m->is_readonly)))
 		return mr;
-	m->is_readonly = true;
-	return h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m));
+	m->is_readonly |= m->r.direction == WB_XPORT_BOTH;
+	mr = h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m, false));
+	if (mr && by_window)
+		WB_LOG_INFO("verbs",
+			"memory has no window: its key holds for all queue pairs of its object",
+			WB_S("device", h->device[d].name), WB_U("bytes", m->r.bytes),
+			WB_S("because", "it is mapped without the right to write"));
+	return mr;
 }
 
 static int register_on(struct wb__host *h, struct wb__memory *m, uint32_t d)
@@ -99,7 +110,7 @@ static int register_on(struct wb__host *h, struct wb__memory *m, uint32_t d)
 		return -ENODEV;
 	errno = 0;
 	pd = wb__host_pd(h, d, m->r.object);
-	m->mr[d] = pd ? reg(h, pd, m) : NULL;
+	m->mr[d] = pd ? reg(h, pd, m, d) : NULL;
 	if (m->mr[d])
 		return 0;
 	return errno ? -errno : -ENOMEM;
@@ -175,7 +186,7 @@ static void try_dmabuf(
 	}
 	errno = 0;
 	m->mr[d] = h->ibv->dmabuf_mr_reg(pd, m->r.gpu.dmabuf_off, m->r.bytes, (uintptr_t)m->r.base,
-		m->r.gpu.dmabuf_fd, rights_of(m));
+		m->r.gpu.dmabuf_fd, rights_of(m, false));
 	if (!m->mr[d])
 		t->dmabuf = text_of(errno);
 }
@@ -184,7 +195,7 @@ static void try_peer(
 	struct wb__host *h, struct ibv_pd *pd, struct wb__memory *m, uint32_t d, struct tried *t)
 {
 	errno = 0;
-	m->mr[d] = h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m));
+	m->mr[d] = h->ibv->mr_reg(pd, m->r.base, m->r.bytes, rights_of(m, false));
 	if (m->mr[d])
 		return;
 	t->peer_errno = errno;

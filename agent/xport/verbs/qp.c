@@ -30,6 +30,7 @@ static bool give_number(struct wb__lane *l, uint32_t k)
 		vr->qp[n].k = k;
 		vr->qp_hint = n + 1;
 		l->qp[k].number = n;
+		l->qp[k].has_number = true;
 		return true;
 	}
 	return false;
@@ -40,7 +41,10 @@ static void take_number(struct wb__lane *l, uint32_t k)
 {
 	struct wb__rail_qp *q = &rail_of(l)->qp[l->qp[k].number];
 
+	if (!l->qp[k].has_number)
+		return;
 	assert(q->lane == l);
+	l->qp[k].has_number = false;
 	q->lane = NULL;
 	q->gen++;
 }
@@ -64,10 +68,13 @@ int wb__qp_make(struct wb__lane *l, uint32_t k, uint32_t port, bool is_reader)
 	struct wb__verbs_rail *vr = rail_of(l);
 	struct wb__qp *q = &l->qp[k];
 	uint32_t d = vr->h->port[port].device;
+	bool binds = !is_reader && vr->h->device[d].has_windows;
 	struct ibv_qp_init_attr init = {.send_cq = vr->cq[d],
 		.recv_cq = vr->cq[d],
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = is_reader ? WB__READS_MAX : 1,
+		.cap = {.max_send_wr = is_reader ? WB__READS_MAX
+				       : binds   ? WB__BINDS_MAX
+						 : 1,
 			.max_recv_wr = 1,
 			.max_send_sge = 1,
 			.max_recv_sge = 1}};
@@ -88,7 +95,7 @@ int wb__qp_make(struct wb__lane *l, uint32_t k, uint32_t port, bool is_reader)
 	q->qp = vr->h->ibv->create_qp(pd, &init);
 	if (!q->qp)
 		return errno ? -errno : -EIO;
-	if (to_init(l, q, is_reader) || (is_reader && !give_number(l, k))) {
+	if (to_init(l, q, is_reader) || ((is_reader || binds) && !give_number(l, k))) {
 		vr->h->ibv->destroy_qp(q->qp);
 		q->qp = NULL;
 		return -EIO;
@@ -138,7 +145,7 @@ static int to_rts(struct wb__lane *l, struct wb__qp *q)
 		.retry_cnt = WB__QP_RETRIES,
 		.rnr_retry = WB__QP_RETRIES,
 		.sq_psn = q->psn,
-		.max_rd_atomic = (uint8_t)q->full_depth};
+		.max_rd_atomic = (uint8_t)(l->s->is_dialer ? q->full_depth : 0)};
 
 	return rail_of(l)->h->ibv->modify_qp(q->qp, &a,
 		IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -159,8 +166,9 @@ int wb__qp_connect(struct wb__lane *l, uint32_t k, const struct wb__frame *f)
 	rc = to_rtr(l, q, &f->qp);
 	if (rc)
 		return -rc;
-	/* Who is only read stays there: it has no right to ask for anything. */
-	if (l->s->is_dialer && to_rts(l, q))
+	/* Who is only read stays there, and cannot ask for anything.  To bind windows it has to be
+	 * able to; READs it may have none out, and the other side grants it nothing. */
+	if ((l->s->is_dialer || q->has_number) && to_rts(l, q))
 		return -EIO;
 	q->state = WB__QP_UP;
 	return 0;
@@ -187,16 +195,21 @@ struct wb__part *wb__qp_kill(struct wb__lane *l, uint32_t k)
 {
 	struct wb__qp *q = &l->qp[k];
 	struct wb__part *list = q->head;
+	struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
 
 	if (!q->qp)
 		return NULL;
-	assert(rail_of(l)->n_out[q->device] >= q->n_out && (l->s->is_dialer || !q->n_out));
+	assert(rail_of(l)->n_out[q->device] >= q->n_out && (q->has_number || !q->n_out));
+	if (l->window && q->has_number) {
+		/* A peer that still reads hears nothing then, and not that its key is bad. */
+		(void)rail_of(l)->h->ibv->modify_qp(q->qp, &error, IBV_QP_STATE);
+		wb__window_close(l, k);
+	}
 	rail_of(l)->h->ibv->destroy_qp(q->qp);
 	q->qp = NULL;
 	q->state = WB__QP_DEAD;
 	rail_of(l)->n_out[q->device] -= q->n_out;
-	if (l->s->is_dialer)
-		take_number(l, k);
+	take_number(l, k);
 	q->head = NULL;
 	q->tail = &q->head;
 	q->n_out = q->n_chain = 0;

@@ -141,9 +141,14 @@ static void memory_is(struct wb__verbs_rail *vr, struct wb__memory *m)
 		wb__regions_put(&vr->landings, m->id, &m->r);
 }
 
-static void memory_goes(struct wb__verbs_rail *vr, struct wb__memory *m)
+static void memory_goes(struct wb__rail *r, struct wb__memory *m)
 {
+	struct wb__verbs_rail *vr = wb__verbs_rail(r);
+
 	if (vr->known[m->id] == m) {
+		for (struct wb__sock *s = r->all; s; s = s->all_next)
+			if (s->link)
+				wb__window_leave(wb__lane(s), m->id);
 		assert(vr->n_failed >= (m->state == WB__MEM_FAILED));
 		vr->n_failed -= m->state == WB__MEM_FAILED;
 		vr->known[m->id] = NULL;
@@ -166,7 +171,7 @@ void wb__verbs_command(struct wb__rail *r, const struct wb__cmd *c)
 	else if (c->n == WB__MEM_IS)
 		memory_is(vr, c->p);
 	else
-		memory_goes(vr, c->p);
+		memory_goes(r, c->p);
 	if (c->n != WB__MEM_COMES)
 		tell_lanes(r);
 }
@@ -227,7 +232,9 @@ static void completed(struct wb__verbs_rail *vr, const struct ibv_wc *wc)
 	wb_dassert(!q || !q->lane || q->lane->qp[q->k].number == n);
 	if (!q || !q->lane || q->gen != (uint16_t)(wc->wr_id >> 16))
 		return; /* of one that is gone */
-	if (wc->status == IBV_WC_SUCCESS)
+	if (wc->status == IBV_WC_SUCCESS && !q->lane->s->is_dialer)
+		wb__window_bound(q->lane, q->k, (uint32_t)(wc->wr_id >> 32));
+	else if (wc->status == IBV_WC_SUCCESS)
 		wb__take_upto(q->lane, q->k, (uint32_t)(wc->wr_id >> 32));
 	else if (wc->status == IBV_WC_WR_FLUSH_ERR)
 		wb__lane_lost(q->lane, q->k, -EIO, "flushed without a first cause", false);
@@ -292,6 +299,7 @@ void wb__verbs_look_at(struct wb__rail *r, uint64_t ns)
 	struct wb__verbs_rail *vr = wb__verbs_rail(r);
 
 	vr->look_ns = WB_MIN(vr->look_ns, ns);
+	wb__rail_wake_at(r, ns); /* it may sleep before it has looked at that */
 }
 
 static void look_at_lanes(struct wb__rail *r)
@@ -301,7 +309,7 @@ static void look_at_lanes(struct wb__rail *r)
 	if (r->now_ns >= vr->look_ns) {
 		vr->look_ns = UINT64_MAX;
 		for (struct wb__sock *s = r->all; s; s = s->all_next)
-			if (s->link && s->is_dialer)
+			if (s->link)
 				wb__verbs_look_at(r, wb__lane_look(wb__lane(s), r->now_ns));
 	}
 	if (vr->look_ns != UINT64_MAX)

@@ -9,6 +9,7 @@
  *	qp.c		one queue pair: made, connected, posted to, taken down
  *	lane.c		the queue pairs behind one socket, and the frames that make them
  *	give.c		the source: keys, ranges, sums
+ *	window.c	the source: windows, by which a key is one queue pair's
  *	take.c		the receiver: a chunk cut into READs, and what comes of each
  *	host.c, memory.c, lib.c	devices and ports, registered memory, the library
  *
@@ -17,9 +18,16 @@
  * that have to be posted again.  Parts of a flight are shown to the observer in the order of the
  * wire.
  *
+ * Window.  The right to read a region by one queue pair, where the device has such (host.h); else
+ * the key that is told is the region's.  A key is told when its window is bound.  Who binds has to
+ * be able to ask, so a source's queue pair is then in RTS, but may have no READ out, and a
+ * receiver's grants nothing.
+ *
  * Invariants: a queue pair has at most `depth` READs out, which both devices allow; a part is freed
  * when its flight has passed it; a flight ends when none of its parts is out; a queue pair is
- * destroyed before its parts are posted elsewhere; memory is let go when no part lands in it.
+ * destroyed before its parts are posted elsewhere; memory is let go when no part lands in it and no
+ * window is bound to it; a queue pair that binds is in error before its windows go, and destroyed
+ * after them.
  * Nothing here allocates or locks between GRANT and RELEASE.  Memory of a GPU is never touched
  * here: a part lands in it by a device, or goes from a slab by the grant's copy function.
  * Threads: a rail's, but for verbs.c's loop side.  Layer: xport (L2), internal.
@@ -29,10 +37,11 @@
 #include "xport/verbs/host.h"
 
 #define WB__READS_MAX 16 /* out, of a queue pair */
+#define WB__BINDS_MAX 16 /* windows under way, of a queue pair */
 #define WB__PARTS 128 /* of a lane */
 #define WB__SLABS 32 /* of a rail */
 #define WB__SLAB_BYTES (64u << 10)
-#define WB__RAIL_QPS 8192 /* that read */
+#define WB__RAIL_QPS 8192 /* that read, or bind windows */
 #define WB__CQ_ENTRIES 4096 /* of a rail and device; fewer where the device holds fewer */
 #define WB__PART_MAX (1u << 20)
 #define WB__PART_MIN (64u << 10)
@@ -82,12 +91,15 @@ struct wb__qp {
 	struct ibv_qp *qp;
 	uint32_t port, device, psn;
 	struct wb__port_at at;
-	uint32_t number; /* in the rail's table; dialer */
+	bool has_number;
+	uint32_t number; /* in the rail's table: of one that reads or binds */
+	uint32_t n_out; /* READs, or windows that are being bound */
+	uint64_t bound_ns; /* source: when the last was, or the first of those out was posted */
 	uint32_t depth, max_msg; /* depth: 1 after a loss, until it has carried something */
 	/* dialer */
 	uint32_t full_depth;
 	struct wb__part *head, **tail; /* out, in order */
-	uint32_t n_out, seq;
+	uint32_t seq;
 	uint64_t bytes_out;
 	uint32_t n_chain; /* gathered, not rung yet: those at the end of the list */
 	struct ibv_send_wr wr[WB__READS_MAX];
@@ -97,6 +109,22 @@ struct wb__qp {
 struct wb__remote { /* a region of the source */
 	uint64_t base, bytes; /* 0 = none */
 	uint32_t key[WBP_BULK_QPS]; /* 0 = not by that queue pair */
+};
+
+enum wb__window_state {
+	WB__WINDOW_NONE,
+	WB__WINDOW_BINDING,
+	WB__WINDOW_BOUND,
+	WB__WINDOW_DENIED, /* the device has no more of them */
+};
+
+/* Of one region, for one queue pair of a source. */
+struct wb__window {
+	enum wb__window_state state;
+	bool is_left; /* BINDING: goes when it is bound, its memory is gone */
+	uint32_t key;
+	struct ibv_mw *mw;
+	struct wb__memory *memory; /* held, but for NONE */
 };
 
 /* What the peer knows of a region of ours. */
@@ -115,6 +143,8 @@ struct wb__lane {
 	/* source */
 	struct wb__giver give;
 	struct wb__told *told; /* [WB__REGIONS_MAX] */
+	struct wb__window *window; /* [WB__REGIONS_MAX][WBP_BULK_QPS]; NULL: no device has any */
+	uint32_t n_denied; /* of them */
 	uint32_t answer[WBP_BULK_QPS]; /* owed when all is told: the peer's number */
 	uint32_t seen; /* queue pairs of the peer that we heard of, bit by bit */
 	bool is_dirty; /* perhaps there is something to tell */
@@ -241,14 +271,34 @@ void wb__lane_ports(struct wb__lane *l, uint32_t port);
  * thread.
  */
 uint32_t wb__rail_ports(const struct wb__rail *r);
-/** wb__lane_look - deadlines of its READs, and queue pairs to be made anew; when to look again. */
+/** wb__lane_look - deadlines of its READs and windows, and queue pairs to be made anew; when to
+ * look again. */
 uint64_t wb__lane_look(struct wb__lane *l, uint64_t now);
 
 /* give.c */
+/** wb__give_open - what a source's lane needs: 0 or -ENOMEM.  Release with wb__give_close(), its
+ *  queue pairs are gone then. */
+int wb__give_open(struct wb__lane *l);
+void wb__give_close(struct wb__lane *l);
 /** wb__give_idle, wb__give_begin, wb__give_payload - entries of struct wb__link_ops. */
 int wb__give_idle(struct wb__sock *s);
 int wb__give_begin(struct wb__sock *s);
 int wb__give_payload(struct wb__sock *s, uint32_t *budget);
+
+/* window.c; a lane whose l->window is NULL has nothing to close, leave or look at */
+/** wb__window_key - the key by which queue pair @k, which is UP, reads @m, into @key; 0: the device
+ *  has no more windows (it was logged).  @m is in use by_window on its device.  false: not yet; the
+ *  socket is made ready when there is more to know.  Allocates. */
+bool wb__window_key(struct wb__lane *l, uint32_t k, struct wb__memory *m, uint32_t *key);
+/** wb__window_bound - a completion of queue pair @k says so of @region's. */
+void wb__window_bound(struct wb__lane *l, uint32_t k, uint32_t region);
+/** wb__window_leave - @region goes: nobody reads it by a window of this lane when its memory is let
+ *  go. */
+void wb__window_leave(struct wb__lane *l, uint32_t region);
+/** wb__window_close - those of queue pair @k, which is in error. */
+void wb__window_close(struct wb__lane *l, uint32_t k);
+/** wb__window_look - as wb__lane_look(), of a source's lane. */
+uint64_t wb__window_look(struct wb__lane *l, uint64_t now);
 
 /* take.c */
 /** wb__take_open - what a receiver's lane needs: 0 or -ENOMEM.  Release with wb__take_close(), its
