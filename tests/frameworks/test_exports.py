@@ -188,6 +188,53 @@ def a_map_of_a_module_is_exact_and_a_promotion_afterwards_is_noticed(torch):
         assert moved.names == ["gate_up"], moved
 
 
+def a_loader_that_calculates_is_tried_out_and_put_back(torch):
+    """Types of torch's, a module with a tensor that its loader derives, and one loader that adds to what is there."""
+    from weightbridge import arrays
+    from weightbridge.places import Source
+    from weightbridge.whole import Whole
+
+    kinds = {"norm": torch.bfloat16, "q": torch.int8, "f8": torch.float8_e4m3fn, "scale": torch.float32}
+
+    def made(value):
+        module = torch.nn.Module()
+        for name, kind in kinds.items():
+            part = torch.full((6, 4), value).to(kind)
+            module.register_parameter(name, torch.nn.Parameter(part, requires_grad=part.is_floating_point()))
+        module.w_t = torch.full((4, 6), value)
+        return module
+
+    def load(module, adds, weights):
+        with torch.no_grad():
+            for name, t in weights:
+                if name == "norm":
+                    module.norm.copy_(t - 1 + (module.norm if adds else 0))
+                if name != "w":
+                    continue
+                module.scale.copy_(t.abs().amax(1, keepdim=True).expand(6, 4))
+                module.q.copy_((t / module.scale * 127).round())
+                module.f8.copy_((t / module.scale).to(torch.float8_e4m3fn))
+                module.w_t.copy_(t.t())
+
+    def content(module):
+        return [t.detach().float().clone() for t in (*module.parameters(), module.w_t)]
+
+    manifest = [("norm", (6, 4), "BF16"), ("w", (6, 4), "F32"), ("none", (0,), "F32")]
+    for adds, wrong in ((False, []), (True, ["norm"])):
+        module, other = made(3.0), made(2.0)
+        taken = Whole(lambda w, m=module, a=adds: load(m, a, w), Source(module), manifest, arrays.maker("torch", False))
+        before = content(module)
+        assert taken.try_out() == wrong, taken.try_out()
+        assert all(torch.equal(a, b) for a, b in zip(before, content(module)))
+    taken = Whole(lambda w: load(module, False, w), Source(module), manifest, arrays.maker("torch", False))
+    new = {"norm": torch.randn(6, 4).bfloat16(), "w": torch.randn(6, 4)}
+    taken.keep(new.items())
+    taken.load()
+    load(other, False, new.items())
+    assert sorted(taken.params) == ["norm", "w"]
+    assert all(torch.equal(a, b) for a, b in zip(content(other), content(module)))
+
+
 def main():
     import torch
 
@@ -199,7 +246,8 @@ def main():
                  padding_is_only_what_lies_behind_the_rows_of_a_parameter_that_may_have_it,
                  padding_over_ranks_is_what_each_has_of_it,
                  embeddings_of_transformers_may_have_more_rows_than_the_engines_checkpoint,
-                 a_map_of_a_module_is_exact_and_a_promotion_afterwards_is_noticed):
+                 a_map_of_a_module_is_exact_and_a_promotion_afterwards_is_noticed,
+                 a_loader_that_calculates_is_tried_out_and_put_back):
         test(torch)
         print("ok", test.__name__, flush=True)
 

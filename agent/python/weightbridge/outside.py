@@ -57,6 +57,10 @@ class Outside:
     def names(self):
         return [other.name for other in self._others]
 
+    def held(self):
+        """Their memory, as find() saw it."""
+        return [other.place.held for other in self._others]
+
     def now(self):
         """([abi.Param], [Place]) of them as they are; one without an address is not there."""
         found, places, current = [], [], {}

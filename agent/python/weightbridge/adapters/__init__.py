@@ -20,7 +20,7 @@ import weakref
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from .. import _lib, errors, memory, modules, places, ranks
+from .. import _lib, errors, memory, modules, places, ranks, whole
 from ..errors import TransferFailed, TransferSuspended, WeightBridgeError, WeightBridgeTimeout, from_code
 from ..progress import Repeated, Waiting, is_terminal, line
 
@@ -230,6 +230,10 @@ class _Adapter:
         return extract(self._load_weights, self._manifest, self._source.without(self._empty()),
                        progress=progress, group=together, **self._extract_options)
 
+    def _allowed(self, name):
+        allowed = self._allow_unmapped
+        return allowed is True or any(fnmatchcase(name, p) for p in allowed or ())
+
     def _empty(self):
         # Uneven shards leave some ranks with nothing of a parameter: there is nothing to move.
         return [n for n, a in self._source.now().items() if not _n_bytes(n, a)]
@@ -252,11 +256,9 @@ class _Adapter:
                 lines.append(f"load_weights also writes what is not sent: {_some(list(outside))}")
         for line in lines:
             _log.warning("%s", line)
-        if self._allow_unmapped is not True:
-            patterns = self._allow_unmapped or ()
-            why = {n: w for n, w in why.items() if not any(fnmatchcase(n, p) for p in patterns)}
-            if why:
-                raise errors.UnmappedError(_unmapped_text(why), names=list(why))
+        why = {n: w for n, w in why.items() if not self._allowed(n)}
+        if why:
+            raise errors.UnmappedError(_unmapped_text(why), names=list(why))
 
     def _mapped(self, source):
         """The parameters of the source map as they are now; raises when the map does not fit."""
@@ -575,6 +577,11 @@ class ReceiverAdapter(_Adapter):
                          aborts the transfer, and poll_requests raises the same
     after_update_hook    called with the version when it is in place (drop prefix caches here); an
                          update that fails half-way (Torn) calls it only when it is repaired
+    whole                what to do where load_weights calculates (see weightbridge.whole).  None: the
+                         checkpoint comes whole into memory of the host, and goes through load_weights
+                         when it is complete, before after_update_hook; that is logged, with the memory
+                         it takes.  False: connect() raises NotCopyError.  True: so in any case; with
+                         `group` (whose ranks have to do the same) nothing else makes it so
     update_timeout, repair_timeout   seconds to wait for an agent that says nothing during an
                          update, and for the repair of torn weights
     """
@@ -582,11 +589,14 @@ class ReceiverAdapter(_Adapter):
     _role = _lib.ROLLOUT
 
     def __init__(self, load_weights=None, *, engine=None, receiver_staging=None,
-                 before_update_hook=None, after_update_hook=None, **options):
+                 before_update_hook=None, after_update_hook=None, whole=None, **options):
+        if whole and not callable(load_weights):
+            raise TypeError("whole=True needs load_weights")
         super().__init__(load_weights, receiver_staging=receiver_staging,
                          engine=engine or os.environ.get("WEIGHTBRIDGE_ENGINE"), **options)
         self._before, self._after = before_update_hook, after_update_hook
         self._poll = _not_connected
+        self._may_be_whole, self._whole = whole, None
         self.last_abort = None  # why the last transfer that aborted here did, a sentence
         # The parameters are a mix of two versions: so before_update_hook finds them in a repair,
         # and who caught WeightsTorn.
@@ -598,6 +608,65 @@ class ReceiverAdapter(_Adapter):
         return self
 
     connect.__doc__ = _Adapter.connect.__doc__
+
+    def _extract(self, progress, together):
+        from ..probing import NotCopyError
+
+        if self._whole is None and self._may_be_whole:
+            self._take_whole()
+        if self._whole is not None:
+            return super()._extract(progress, together)
+        try:
+            return super()._extract(progress, together)
+        except NotCopyError as e:
+            if self._may_be_whole is False or self._group is not None:
+                raise
+            self._take_whole(e)
+        return super()._extract(progress, together)
+
+    def _take_whole(self, not_copy=None):
+        """From now on the parameters that are attached are the tensors of the checkpoint.  not_copy: what is raised when
+        load_weights cannot be used so."""
+        from .. import arrays, manifest
+        from ..probing import NotCopyError
+
+        options, now = self._extract_options, self._source.now()
+        kind = options.get("framework") or arrays.framework_of(now)
+        make = arrays.maker(kind, kind == "numpy" and arrays.has_ml_dtypes(now))
+        tensors = manifest.read(self._manifest, options.get("leave_out") or ())
+        taken = whole.Whole(self._load_weights, self._source, tensors, make)
+        try:
+            wrong = [n for n in taken.try_out() if not self._allowed(n)]
+            cause = None
+        except Exception as e:  # pylint: disable=broad-except
+            wrong, cause = [], e
+        if wrong:
+            cause = NotCopyError(f"load_weights does not make {_some(wrong)} of the checkpoint alone, so that what it loads "
+                                 "depends on what was there before", faults=wrong)
+        if cause is not None and not_copy is None:
+            raise cause
+        if cause is not None:
+            raise not_copy from cause
+        _log.warning("%s so this worker receives the checkpoint whole, in %.1f MiB of memory beside its parameters, and "
+                     "load_weights loads it at each update (whole=False: no)",
+                     f"{not_copy};" if not_copy else "whole=True:", taken.n_bytes / (1 << 20))
+        self._whole, self._load_weights, self._source = taken, taken.keep, places.Source(taken.params)
+        self._extract_options = {"framework": kind, "reload": lambda: None,
+                                 **{k: options[k] for k in ("threads", "n_hash", "leave_out") if k in options}}
+
+    def acquire_memory(self, params=None, kept=False, timeout=None):
+        """As the sender's.  Where the checkpoint comes whole, `params` are what load_weights writes from now on."""
+        super().acquire_memory(self._own(params), kept, timeout)
+
+    def rebind(self, params=None, kept=False, timeout=None):
+        """As the sender's.  Where the checkpoint comes whole, `params` are what load_weights writes from now on."""
+        super().rebind(self._own(params), kept, timeout)
+
+    def _own(self, params):
+        if self._whole is None or params is None:
+            return params
+        self._whole.acquired(places.Source(params))
+        return None
 
     def poll_requests(self):
         """Once a decoding step, on every worker of the engine alike: None, or an Update when new
@@ -680,7 +749,7 @@ class ReceiverAdapter(_Adapter):
             raised = self._run_hook(lib.wb_client_update_begun, self._before_update, u.version)
         self.torn = False
         update = Update(u.version, u.transfer, u.digest.decode())
-        raised = self._run_hook(lib.wb_client_update_resumed, self._after, u.version)
+        raised = self._run_hook(lib.wb_client_update_resumed, self._after_update, u.version)
         if raised is not None:
             raise raised
         return update
@@ -690,6 +759,23 @@ class ReceiverAdapter(_Adapter):
         if self._before is not None:
             self._before(version)
             self._check_places()
+
+    def _after_update(self, version):
+        if self._whole is not None:
+            self._load_whole(version)
+        if self._after is not None:
+            self._after(version)
+
+    def _load_whole(self, version):
+        self.torn = True  # until it is done
+        try:
+            self._whole.load()
+        except WeightBridgeError:
+            raise
+        except Exception as e:
+            raise WeightBridgeError(f"version {version} is here, and load_weights raised {type(e).__name__} when it was to "
+                                    f"load it: {e}.  The parameters may be a mix of two versions: do not serve") from e
+        self.torn = False
 
     def _next_step(self, lib, client, u):
         while True:

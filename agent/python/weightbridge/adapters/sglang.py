@@ -207,7 +207,7 @@ def _make(model, fields):
     folder = fields["manifest"] or _checkpoint()
     if not os.path.isdir(folder):
         raise WeightBridgeError(f"{folder} is no folder: say in `manifest` where the checkpoint's files are")
-    return ReceiverAdapter(model.load_weights, params=model, manifest=folder, rank=_rank(),
+    return ReceiverAdapter(model.load_weights, params=model, manifest=folder, rank=_rank(), whole=False,
                            **{k: fields[k] for k in ("engine", "socket", "object", "leave_out", "allow_unmapped")})
 
 
