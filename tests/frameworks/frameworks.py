@@ -148,6 +148,8 @@ class Transformers(Worker):
         if self.said["rank"] == 0 and self.said.get("pad"):
             other = transformers.AutoModelForCausalLM.from_config(copy.deepcopy(self.model.config), dtype=torch.bfloat16)
             other.load_state_dict(full, strict=not self.model.config.tie_word_embeddings)
+            for name, b in other.named_buffers():
+                b.data = full.get(name, b)  # in the type that it has: a router's bias is FP32
             other.resize_token_embeddings(self.words)
             other.save_pretrained(folder)
         elif self.said["rank"] == 0:

@@ -23,7 +23,9 @@ MODELS = {"llama": ("Llama", SMALL, {"tie_word_embeddings": False}),
           "qwen3-moe": ("Qwen3Moe", SMALL, {**MOE, "tie_word_embeddings": False}),
           # A vocabulary that nobody can cut in two: engines pad it, and trainers do in another way (matrix.py).
           "llama-odd": ("Llama", SMALL, {"vocab_size": 293, "tie_word_embeddings": False}),
-          "qwen3-tied-odd": ("Qwen3", SMALL, {"vocab_size": 293, "tie_word_embeddings": True})}
+          "qwen3-tied-odd": ("Qwen3", SMALL, {"vocab_size": 293, "tie_word_embeddings": True}),
+          "qwen3-moe-odd": ("Qwen3Moe", SMALL, {**MOE, "vocab_size": 293, "tie_word_embeddings": False}),
+          "deepseek-v3-odd": ("DeepseekV3", {**SMALL, **MLA}, {"vocab_size": 293, "tie_word_embeddings": False})}
 
 
 def main(kind, folder):

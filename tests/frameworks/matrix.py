@@ -30,12 +30,12 @@ ENGINES = {
 # kind of make_model.py: as the table calls it.  Each has a vocabulary of 1000, which vLLM and SGLang pad to 1024, but for
 # those with a multiple below.
 MODELS = {"llama": "L", "llama-tied": "Lt", "qwen2": "Q2", "qwen3": "Q3", "qwen3-tied": "Q3t", "qwen3-moe": "M", "deepseek-v3": "D",
-          "llama-odd": "Lo", "qwen3-tied-odd": "Qo"}
+          "llama-odd": "Lo", "qwen3-tied-odd": "Qo", "qwen3-moe-odd": "Mo", "deepseek-v3-odd": "Do"}
 # What trainers pad the vocabulary of 293 of these models to a multiple of, Megatron times its TP; vLLM and SGLang pad it to
 # 320.  With 128 every rank has words and some have padding, too: 512 rows in Megatron TP2, 384 in the others.  With 512 there
 # are ranks that have padding alone: the second of Megatron TP2 (of 1024 rows), the third of FSDP2 on 3 (of 512).
-PAD = {"llama-odd": 128, "qwen3-tied-odd": 512}
-EXPERTS = ("qwen3-moe", "deepseek-v3")
+PAD = {"llama-odd": 128, "qwen3-tied-odd": 512, "qwen3-moe-odd": 512, "deepseek-v3-odd": 128}
+EXPERTS = ("qwen3-moe", "deepseek-v3", "qwen3-moe-odd", "deepseek-v3-odd")
 
 # model, trainer, engine.  Each trainer and each engine has every model it can have at least once, mostly with another partner.
 ROWS = [
@@ -115,9 +115,19 @@ ROWS = [
     ("qwen3-tied-odd", "Transformers", "SGLang TP2"),
     ("llama-odd", "Megatron PP2", "SGLang DP2"),
     ("qwen3-tied-odd", "FSDP2 on 3 ranks", "SGLang DP2"),
+    # The same with experts: once by each trainer.
+    ("qwen3-moe-odd", "Transformers", "SGLang DP2"),
+    ("qwen3-moe-odd", "FSDP2 on 2 ranks", "vLLM TP2 EP2"),
+    ("qwen3-moe-odd", "Megatron EP2", "vLLM TP1"),
+    ("qwen3-moe-odd", "Megatron TP2 EP2", "SGLang TP2 EP2"),
+    ("deepseek-v3-odd", "FSDP2 on 3 ranks", "SGLang TP2 EP2"),
+    ("deepseek-v3-odd", "Megatron TP2", "vLLM TP2"),
+    ("deepseek-v3-odd", "Megatron PP2", "SGLang TP1"),
+    ("deepseek-v3-odd", "Megatron EP2", "Transformers"),
 ]
 
 PARTS = "not this pair: trainer and engine have this model in others"
+APART = "not this pair: the trainer pads a model with experts in another, the engine has these experts in another"
 
 
 def test_of(row):
@@ -133,7 +143,12 @@ def reason(model, trainer, engine):
         if "EP2" in side and model not in EXPERTS:
             return "the model has no experts"
     at = {(m, t) for m, t, _ in ROWS}, {(m, e) for m, _, e in ROWS}
-    return PARTS if (model, trainer) in at[0] and (model, engine) in at[1] else None
+    if (model, trainer) in at[0] and (model, engine) in at[1]:
+        return PARTS
+    # An engine does not see how a trainer pads, and a trainer pads the same two parameters with whatever experts.
+    pads = {t for m, t in at[0] if m in PAD and m in EXPERTS}
+    is_apart = model in PAD and model in EXPERTS and trainer in pads and (model.removesuffix("-odd"), engine) in at[1]
+    return APART if is_apart else None
 
 
 def combinations():
