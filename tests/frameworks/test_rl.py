@@ -13,6 +13,43 @@ STEPS = 12
 RUN = os.path.join(TOP, "agent", "python", "examples", "rl", "run.py")
 
 
+# A loop of 50 steps of 9 s each, which is slow, and one that hangs, both with a limit of 10 s.
+LIMIT = """
+import subprocess, sys, types
+sys.path.insert(0, sys.argv[1])
+import run
+
+log, now = sys.argv[2] + "/steps", [0.0]
+run.time = types.SimpleNamespace(monotonic=lambda: now[0])
+
+
+class Worker:
+    args, returncode = ["python", "trainer.py"], None
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def wait(self, timeout):
+        now[0] += 9
+        if self.steps:
+            with open(log, "a") as f:
+                f.write("step\\n" * (self.steps > 0))
+            self.steps -= 1
+            raise subprocess.TimeoutExpired("", timeout)
+        self.returncode = 0
+        return 0
+
+
+run.wait([Worker(50)], log, 10)
+try:
+    run.wait([Worker(-1)], log, 10)
+except SystemExit as e:
+    assert "no step for 10 s" in str(e), e
+else:
+    raise AssertionError("a loop that hangs was waited for")
+"""
+
+
 def lines(folder, mode, way):
     with open(os.path.join(folder, f"{mode}-{way}.jsonl")) as f:
         return [json.loads(line) for line in f]
@@ -37,6 +74,7 @@ def check(folder, steps):
 def main():
     interpreter = python("torch")
     with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([interpreter, "-c", LIMIT, os.path.dirname(RUN), folder], env=base_env(), check=True)
         subprocess.run([interpreter, RUN, "--out", folder, "--steps", str(STEPS), "--timeout", str(WAIT)], env=base_env(),
                        check=True)
         check(folder, STEPS)

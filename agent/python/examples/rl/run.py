@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 try:
     import plot
@@ -55,25 +56,28 @@ def loop(mode, way, args, folder):
                          env=env("trainer")) for r in range(TRAINERS)]
         workers.append(start(os.path.join(HERE, "engine.py"), *common, env=env("engine-0")))
         try:
-            wait(workers, args.timeout)
+            wait(workers, log, args.timeout)
         finally:
             for w in workers:
                 w.kill()
                 w.wait()
 
 
-def wait(workers, timeout):
-    """Until all have ended; the others do not wait for one that failed."""
-    left = list(workers)
+def wait(workers, log, timeout):
+    """Until all have ended; the others do not wait for one that failed.  timeout: seconds in which nothing gets on, however
+    slow the machine is: no line comes into the log and none of them ends."""
+    left, before = list(workers), None
     while left:
         for w in left:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                if w.wait(min(timeout, 0.2)):
+                if w.wait(0.2):
                     raise SystemExit(f"{w.args[1]} ended with status {w.returncode}")
         left = [w for w in left if w.returncode is None]
-        timeout -= 0.2 * len(left)
-        if timeout <= 0:
-            raise SystemExit(f"{left[0].args[1]} is not done in time")
+        now = len(left), os.path.getsize(log) if os.path.exists(log) else 0
+        if now != before:
+            before, end = now, time.monotonic() + timeout
+        if left and time.monotonic() >= end:
+            raise SystemExit(f"{left[0].args[1]} is not done, and there was no step for {timeout:.0f} s")
 
 
 def summary(lines):
@@ -104,7 +108,7 @@ def main():
     p.add_argument("--hidden", type=int, default=128)
     p.add_argument("--layers", type=int, default=2)
     p.add_argument("--only", choices=[f"{mode}-{way}" for mode, way in RUNS], help="one of the four runs")
-    p.add_argument("--timeout", type=float, default=900.0, help="seconds for one of the runs")
+    p.add_argument("--timeout", type=float, default=900.0, help="seconds in which there has to be a step")
     args = p.parse_args()
     os.makedirs(args.out, exist_ok=True)
     for mode, way in RUNS:
