@@ -238,6 +238,10 @@ def probes():
     check(container({}), container(new))
     agent = lambda v: helm.pods(render(JOB, *sets(v)))[0]["spec"]["initContainers"][0]
     check(agent({}), agent({"weightbridge." + k: v for k, v in new.items()}))
+    for c in container({}), agent({}):
+        ready, live = c["readinessProbe"], c["livenessProbe"]
+        assert ready["failureThreshold"] >= 2, ready  # one miss, beside attackers or on a busy node, says nothing
+        assert live["periodSeconds"] * live["failureThreshold"] >= 30, live
     for bad in ({"probes.liveness": {"period": 3}}, {"weightbridge.probes.ready": {}}, {"weightbridge.extraEnv": [{"value": "x"}]},
                 {"dnsPolicy": "None"}, {"metrics.objects": 129}, {"commonLabels": {"a": 1}}, {"networkPolicy.jobs.namespaces": ["A"]}):
         assert template(OP, *sets(bad), check=False).returncode != 0, bad
