@@ -157,27 +157,28 @@ static struct wbk_sum sum_here(const struct wb_area_gpu *g, const struct wb_lane
 	return sum;
 }
 
-/* The next pieces: *out is how many, 0 when they are the same in both. */
+/* The next pieces, at most @max: how many they are, and whether they differ. */
 static int compare(struct wb_area_gpu *g, struct cursor *c, uint32_t max, void *const *from,
-	void *const *to, uint32_t *out)
+	void *const *to, uint32_t *n, bool *differ)
 {
 	struct wb_lane_job job = {.kind = WB_LANE_SUM, .bases = to, .keys = &g->keys};
 	struct wbk_sum here, there;
 	int rc = fill(g, c, max, from, &job);
 
-	*out = 0;
+	*n = job.n_box;
+	*differ = false;
 	if (rc)
 		return rc;
 	wb_lane_gpu_begin(g->lane, &job);
 	here = sum_here(g, &job);
 	rc = wb_lane_gpu_end(g->lane, &there);
-	if (here.lane[0] != there.lane[0] || here.lane[1] != there.lane[1])
-		*out = job.n_box;
+	*differ = here.lane[0] != there.lane[0] || here.lane[1] != there.lane[1];
 	return rc;
 }
 
-/* Of @n_box pieces from @c on one is different: by halves it is found.  One that is different no
- * more does not stay as it is written, and another is told in its place. */
+/* Of @n_box pieces from @c on one is different: by halves it is found.  A job that begins in the
+ * midst of them may end before the half, where they lie to and fro.  One that is different no more
+ * does not stay as it is written, and another is told in its place. */
 static int find(struct wb_area_gpu *g, struct cursor *c, uint32_t n_box, void *const *from,
 	void *const *to, uint32_t *range)
 {
@@ -185,11 +186,12 @@ static int find(struct wb_area_gpu *g, struct cursor *c, uint32_t n_box, void *c
 
 	while (!rc && n_box > 1) {
 		struct cursor behind = *c;
-		uint32_t half = n_box / 2, differs;
+		uint32_t n;
+		bool differ;
 
-		rc = compare(g, &behind, half, from, to, &differs);
-		n_box = differs ? half : n_box - half;
-		if (!differs)
+		rc = compare(g, &behind, n_box / 2, from, to, &n, &differ);
+		n_box = differ ? n : n_box - n;
+		if (!differ)
 			*c = behind;
 	}
 	*range = c->i;
@@ -200,15 +202,16 @@ int wb_area_gpu_differs(struct wb_area_gpu *g, const struct wb_area_range *r, ui
 	uint32_t i, void *const *from, void *const *to, uint32_t *out)
 {
 	struct cursor c = begin_at(r, n, i), before = c;
-	uint32_t differs = 0;
+	uint32_t n_box = 0;
+	bool differ = false;
 	int rc = 0;
 
-	while (!rc && !differs && c.i < n) {
+	while (!rc && !differ && c.i < n) {
 		before = c;
-		rc = compare(g, &c, WB_LANE_GPU_BOXES, from, to, &differs);
+		rc = compare(g, &c, WB_LANE_GPU_BOXES, from, to, &n_box, &differ);
 	}
 	*out = n;
-	return rc || !differs ? rc : find(g, &before, differs, from, to, out);
+	return rc || !differ ? rc : find(g, &before, n_box, from, to, out);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -204,6 +204,31 @@ START_TEST(what_differs_is_found_by_its_range)
 }
 END_TEST
 
+/* A job that begins at a range of the object behind does not reach back to the one before it. */
+START_TEST(what_differs_is_found_where_ranges_lie_to_and_fro)
+{
+	struct wb_area_range x[8];
+	struct rig r;
+
+	start(&r, FEW_BYTES);
+	for (uint32_t i = 0; i < WB_ARRAY_SIZE(x); i++)
+		x[i] = (struct wb_area_range){.mem = (i + 1) % OBJECTS,
+			.off = i * SHARE,
+			.bytes = 10,
+			.n_row = 1,
+			.n_rep = 1};
+	copies(&r, x, WB_ARRAY_SIZE(x));
+	for (uint32_t i = 0; i < WB_ARRAY_SIZE(x); i++) {
+		uint8_t byte = ((uint8_t *)r.from[x[i].mem])[x[i].off + 7] ^ 1;
+
+		fx_cuda_write(r.dev[x[i].mem] + x[i].off + 7, &byte, 1);
+		ck_assert_uint_eq(differs(&r, x, WB_ARRAY_SIZE(x), 0), i);
+		ck_assert_int_eq(wb_area_gpu_copy(r.gpu, &x[i], 1, r.from, r.to), 0);
+	}
+	stop(&r);
+}
+END_TEST
+
 /* Copies and kernels take their time, in any order that they may: it is over when it returns. */
 START_TEST(what_is_late_is_there_when_it_returns)
 {
@@ -296,6 +321,7 @@ int main(void)
 	FX_CUDA_ADD_ROWS(t, a_range_comes_to_a_device_as_to_the_host, ranges, NULL);
 	tcase_add_test(t, random_ranges_come_to_a_device_as_to_the_host);
 	tcase_add_test(t, what_differs_is_found_by_its_range);
+	tcase_add_test(t, what_differs_is_found_where_ranges_lie_to_and_fro);
 	FX_CUDA_ADD(t, what_is_late_is_there_when_it_returns, FX_SCRIPT);
 	FX_CUDA_ADD_ROWS(
 		t, a_device_that_fails_is_told_of_and_nothing_is_under_way, faults, needs_script);
