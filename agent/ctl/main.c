@@ -3,6 +3,7 @@
 #include "base/base.h"
 #include "base/cli.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "ctl/ctl.h"
 #include "ctl/fetch.h"
 #include "weightbridge/version.h"
@@ -351,8 +352,11 @@ int main(int argc, char **argv)
 		.has_words = true};
 	struct wb__ctl_opts o = {0};
 	struct wb_err err = {0};
-	int rc = wb_cli_parse(&cli, argc, argv, &o, &err), end = WB_CLI_EXIT_USAGE;
+	int rc, end = WB_CLI_EXIT_USAGE;
 
+	/* What a transport tells an agent's log in passing is no part of an answer. */
+	wb_log_level_max = WB_LOG_WARN;
+	rc = wb_cli_parse(&cli, argc, argv, &o, &err);
 	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;
 	if (rc == WB_CLI_RUN) {

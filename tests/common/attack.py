@@ -5,9 +5,10 @@
 
 connects to a real operator, wherever that is: a process beside the test (tests/e2e/test_attacks.py) or the Service of a
 cluster (tests/cluster/test_attacks.py).  It prints one JSON line a second with what it achieved, so that a test can hold
-that there was an attack, and what share of a processor it took itself ("cpu").  It runs at the lowest priority, with
---first as soon as it has counted that much: what its victim notices is the operator's work, not the attacker's own.
-Standard library only: it also runs in a pod whose image has nothing else.
+that there was an attack, and what share of a processor it took itself ("cpu"), so that a test can compare with `busy`,
+which takes as much and touches nobody.  It runs at the lowest priority, with --first as soon as it has counted that much:
+what its victim notices is the operator's work, not the attacker's own.  `busy` in place of a program that is no
+attacker has that program's priority (--as-it-is).  Standard library only: it also runs in a pod whose image has nothing else.
 
   slow_headers  --http HOST:PORT  sockets that send one byte of a request each second, made again when they are closed
   idle          --listen HOST:PORT  connections that never say a word
@@ -15,10 +16,13 @@ Standard library only: it also runs in a pod whose image has nothing else.
   readers       --http --page PATH --token  a large page asked for again and again and taken slowly
   chatter       --listen --ca --object --agent --token  messages as long as may be, each another one, without end
   names         --listen --ca --object [--token]  HELLOs under random names for the given object, which may be a stranger's
+  busy          --cpu SHARE  no attack at all: so many processors' time, 1.5 is one and a half
 """
 import argparse
 import collections
+import hashlib
 import json
+import math
 import os
 import secrets
 import socket
@@ -320,7 +324,22 @@ class Chatter(Talker):
                        {"name": f"p{k}", "start_ns": k, "end_ns": k + 1} for k in range(8)]} for i in range(self.N)])
 
 
-KINDS = {"slow_headers": SlowHeaders, "idle": Idle, "readers": Readers, "uploads": Uploads, "names": Names, "chatter": Chatter}
+class Busy(Attack):
+    """The control of an attack: takes the processor time that it took, and nothing else of anybody."""
+
+    def __init__(self, o):
+        super().__init__(o)
+        o.threads = max(1, math.ceil(o.cpu))
+        self.data = bytes(1 << 18)  # hashed without Python's lock, so that several threads are several processors' work
+
+    def once(self):
+        if self.used() < self.o.cpu * (time.monotonic() - self.begun):
+            hashlib.sha256(self.data).digest()
+        else:
+            time.sleep(0.002)
+
+
+KINDS = {"slow_headers": SlowHeaders, "idle": Idle, "readers": Readers, "uploads": Uploads, "names": Names, "chatter": Chatter, "busy": Busy}
 
 
 def lowest_priority():
@@ -346,12 +365,14 @@ def main():
     p.add_argument("--token", help="file; without it each HELLO has a token that is none")
     p.add_argument("--page", help="path and query")
     p.add_argument("--sockets", type=int, default=400)
+    p.add_argument("--cpu", type=float, default=1, help="processors whose time `busy` takes")
     p.add_argument("--threads", type=int, default=4)
     p.add_argument("--maps", type=int, default=512, help="workers of an upload, each with a map of its own")
     p.add_argument("--manifest-mib", type=int, default=64, help="what is said of the manifest's size")
+    p.add_argument("--as-it-is", action="store_true", help="of the priority that it was started with")
     p.add_argument("--first", help="WHAT=N: of the lowest priority when it has counted N of WHAT, and not before")
     o = p.parse_args()
-    if not o.first:
+    if not o.first and not o.as_it_is:
         lowest_priority()
     KINDS[o.kind](o).run()
 
