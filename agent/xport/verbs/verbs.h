@@ -26,7 +26,7 @@
  * Invariants: a queue pair has at most `depth` READs out, which both devices allow; a part is freed
  * when its flight has passed it; a flight ends when none of its parts is out; a queue pair is
  * destroyed before its parts are posted elsewhere; memory is let go when no part lands in it and no
- * window is bound to it; a queue pair that binds is in error before its windows go, and destroyed
+ * window is bound to it; a queue pair that goes is in error before its windows go, and destroyed
  * after them.
  * Nothing here allocates or locks between GRANT and RELEASE.  Memory of a GPU is never touched
  * here: a part lands in it by a device, or goes from a slab by the grant's copy function.
