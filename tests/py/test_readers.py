@@ -191,7 +191,8 @@ def who_asks_with_wrong_tokens_keeps_nobody_else_waiting(d):
             text = mine.recv(65536).decode()
         assert text.startswith("HTTP/1.1 200"), text
         before = [r["token"] for r in api.reviews].index("prometheus")
-        assert before <= AT_ONCE + CROWD, f"it waited for {before} others"
+        # Those under way go on in any order, and as many may be asked after them before this one's is noted.
+        assert before <= 2 * AT_ONCE + CROWD, f"it waited for {before} of {16 * CROWD} others"
 
 
 for claim in (pages, metrics, who_asks_with_wrong_tokens_keeps_nobody_else_waiting, wbctl_shows_a_token_and_names_the_object):
