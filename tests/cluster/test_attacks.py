@@ -13,6 +13,7 @@ tests/e2e/test_attacks.py makes the same attacks on an operator beside the test,
 import collections
 import concurrent.futures
 import datetime
+import http.client
 import json
 import os
 import re
@@ -137,7 +138,7 @@ class Victim(Job):
         while not self.over.wait(0.1):
             try:
                 v = self.c.get(path).get("status", {}).get("version")
-            except OSError:
+            except (OSError, http.client.HTTPException):  # an answer that was cut short is asked for again
                 continue
             if v:
                 self.first_seen.setdefault(v, time.time())
