@@ -192,7 +192,7 @@ $(FAKEVERBS_OLD): $(call obj,$(wildcard tests/fakeverbs/*.c)) tests/fakeverbs/fa
 	@sed '/^IBVERBS_1.12/,/^}/d' tests/fakeverbs/fakeverbs.map >$(@D)/map
 	$(call say,LD,$@) $(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script=$(@D)/map $(LDFLAGS) -o $@ $(filter %.o,$^) -lpthread
 RC := $(O)/tools/rc_semantics
-$(RC): $(call obj,tests/roce/rc_semantics.c)
+$(RC): $(call obj,$(addprefix tests/roce/,rc_semantics.c rc_pair.c rc_windows.c))
 	@mkdir -p $(@D)
 	$(call say,LD,$@) $(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(shell $(PKG_CONFIG) --libs libibverbs) -lpthread
 

@@ -63,7 +63,7 @@ class Whole:
         params = {n: _plain(n, value) for n, value in self._source.now().items()}
         beside = outside.Outside(self._source, self._load_weights)
         beside.find([arrays.describe(n, value) for n, value in self._source.now().items()])
-        saved = [(array, _kept(array)) for array in (*params.values(), *beside.held())]
+        saved = [(array, _copy(array)) for array in (*params.values(), *beside.held())]
         try:
             yield params
         finally:
@@ -110,10 +110,6 @@ def _fill(array, value):
 
 
 def _copy(array):
-    return array.detach().clone() if arrays.is_torch(array) else array.copy()
-
-
-def _kept(array):
     """In the memory of the host: a GPU has no room for a second model."""
     return array.detach().to("cpu", copy=True) if arrays.is_torch(array) else array.copy()
 
