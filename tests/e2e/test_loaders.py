@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python adapters at real agents: loaders that do what cannot be planned, damaged caches, and
 buffers that are small."""
+import contextlib
 import os
 import sys
 import threading
@@ -83,6 +84,19 @@ def connected(*adapters):
         t.join(WAIT)
         assert not t.is_alive(), "connect() hangs"
     assert not bad, bad
+
+
+@contextlib.contextmanager
+def joined(s, r):
+    """Adapters of a trainer and an engine in one pod that have a plan, until they are closed."""
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1)
+        c.agent("pod")
+        sender, receiver = adapter(c, wb.SenderAdapter, s), adapter(c, wb.ReceiverAdapter, r)
+        connected(sender, receiver)
+        yield sender, receiver
+        receiver.close()
+        sender.close()
 
 
 def transfer(sender, s, receiver, r, version):
@@ -244,12 +258,8 @@ def tensors_of_types_that_are_only_moved_arrive():
 
 
 def what_a_loader_pads_with_is_written_once():
-    with Cluster() as c:
-        c.operator(trainers=1, per_engine=1)
-        c.agent("pod")
-        s, r = Model(), Pads(7.0)
-        sender, receiver = adapter(c, wb.SenderAdapter, s), adapter(c, wb.ReceiverAdapter, r)
-        connected(sender, receiver)
+    s, r = Model(), Pads(7.0)
+    with joined(s, r) as (sender, receiver):
         assert not r.params["weight"][ROWS:].any() and (r.params["weight"][:ROWS] == 7).all()
         padded, r.params = r.params, {k: p[:ROWS] for k, p in r.params.items()}
         transfer(sender, s, receiver, r, 1)
@@ -262,8 +272,6 @@ def what_a_loader_pads_with_is_written_once():
         again["weight"][ROWS:] = 3
         receiver.acquire_memory(again, kept=True, timeout=WAIT)  # as it was left
         assert (again["weight"][ROWS:] == 3).all()
-        receiver.close()
-        sender.close()
 
 
 def refused(kind, receiver):

@@ -13,7 +13,7 @@ import numpy as np  # noqa: E402
 
 import weightbridge as wb  # noqa: E402
 from cluster import Cluster, run  # noqa: E402
-from test_loaders import COLS, ROWS, WAIT, Calculates, Model, Rebinds, Shuffles, adapter, connected  # noqa: E402
+from test_loaders import COLS, ROWS, WAIT, Calculates, Model, Rebinds, Shuffles, adapter, connected, joined  # noqa: E402
 
 
 class Quantises(Model):
@@ -147,12 +147,8 @@ def a_loader_that_cannot_load_again_gets_nothing_whole():
 
 
 def a_load_that_fails_is_told_and_the_next_update_heals_it():
-    with Cluster() as c:
-        c.operator(trainers=1, per_engine=1)
-        c.agent("pod")
-        s, r = Model(), Fails(7.0)
-        sender, receiver = adapter(c, wb.SenderAdapter, s), adapter(c, wb.ReceiverAdapter, r)
-        connected(sender, receiver)
+    s, r = Model(), Fails(7.0)
+    with joined(s, r) as (sender, receiver):
         send_whole(sender, s, receiver, 1)
         r.fails = True
         try:
@@ -169,8 +165,6 @@ def a_load_that_fails_is_told_and_the_next_update_heals_it():
         receiver.acquire_memory(r.params, kept=True, timeout=WAIT)
         send_whole(sender, s, receiver, 4)
         assert {n: p.tobytes() for n, p in r.params.items()} == loaded(Quantises, s)
-        receiver.close()
-        sender.close()
 
 
 if __name__ == "__main__":
