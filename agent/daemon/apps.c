@@ -535,7 +535,6 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 	struct app *app = cookie, **at = &app->s->apps;
 	char text[WB_ERR_MSG_MAX];
 
-	(void)conn;
 	(void)wb_session_closed(&app->session, why);
 	if (app->w && why->code && why->code != -ECONNRESET)
 		snprintf(text, sizeof(text), "%s (pid %u) was cut off: %.512s", app->w->name,
@@ -544,6 +543,8 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 		snprintf(text, sizeof(text), "%s (pid %u) exited", app->w->name, app->pid);
 	else if (why->code && why->code != -ECONNRESET)
 		WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", why->msg));
+	if (app->w)
+		wb__worker_is_cut(app->w, wb_seq_peer_process(conn));
 	leave(app, text);
 	while (*at != app)
 		at = &(*at)->next;
@@ -635,6 +636,8 @@ void wb__apps_close(struct wb__apps *s)
 		if (!app->going)
 			end(app);
 	}
+	for (struct wb__worker *w = s->workers; w; w = w->next)
+		wb__worker_forget_end(w);
 }
 
 bool wb__apps_is_empty(const struct wb__apps *s)

@@ -205,10 +205,38 @@ bool wb__worker_lane_is_here(const struct wb__worker *w)
 	return !w->lane_fds || (w->imports && w->is_lane_known);
 }
 
+static void process_is_gone(void *cookie)
+{
+	struct wb__worker *w = cookie;
+
+	wb__env_kick(w->a->env); /* reaps */
+	w->on_lane(w->on_lane_cookie);
+}
+
+void wb__worker_is_cut(struct wb__worker *w, int process)
+{
+	assert(!w->ending);
+	if (w->lane_fds && !w->imports) {
+		if (wb__ending_begin(w->a->loop, process, process_is_gone, w, &w->ending))
+			WB_LOG_WRN(MOD, "no memory to wait for the end of a process",
+				WB_S("worker", w->name));
+	} else if (process >= 0) {
+		close(process);
+	}
+}
+
+void wb__worker_forget_end(struct wb__worker *w)
+{
+	wb__ending_destroy(w->ending);
+	w->ending = NULL;
+}
+
 bool wb__worker_let_go(struct wb__worker *w)
 {
 	wb__worker_lane_anew(w);
 	if (w->imports && wb__imports_state(w->imports) != WB__IMPORTS_OVER)
+		return false;
+	if (w->ending && !wb__ending_is_over(w->ending))
 		return false;
 	wb__imports_destroy(w->imports);
 	w->imports = NULL;
@@ -397,6 +425,7 @@ void wb__worker_destroy(struct wb__worker *w)
 	if (!w)
 		return;
 	assert(!w->imports);
+	wb__worker_forget_end(w);
 	wb_watch_destroy(w->area_watch);
 	if (w->area_lane != w->lane)
 		wb_lane_destroy(w->area_lane);

@@ -8,6 +8,7 @@
  * core says that nothing uses it any more.  Loop thread.  Layer: daemon (L4).
  */
 #include "daemon/area.h"
+#include "daemon/ending.h"
 #include "daemon/imports.h"
 #include "daemon/table.h"
 #include "net/loop.h"
@@ -46,6 +47,7 @@ struct wb__worker {
 	struct wb_watch *lane_watch;
 	struct wb__imports *imports; /* owned; its memory of a GPU, here; NULL = none */
 	bool is_lane_known; /* who has the other side; until its memory goes */
+	struct wb__ending *ending; /* owned; its process may not be gone, and its lane runs there */
 	bool is_import_old; /* imports are of memory that it does not offer any more */
 	char lane_why[WBP_TEXT_MAX]; /* the worker has it, of memory of a GPU: why; or "" */
 	wb_loop_fn on_lane; /* with on_lane_cookie: wb__worker_lane() may say more now */
@@ -111,9 +113,16 @@ bool wb__worker_lane_is_awaited(const struct wb__worker *w);
 bool wb__worker_lane_is_lost(const struct wb__worker *w);
 /** wb__worker_lane_is_here - does this process pack and assemble for it? */
 bool wb__worker_lane_is_here(const struct wb__worker *w);
+/** wb__worker_is_cut - the connection of an attached worker has ended, and it had not said goodbye.
+ *  What it had begun on its own lane, a device may still copy until its process is gone: see
+ *  wb__worker_let_go().  @process: from wb_seq_peer_process(). */
+void wb__worker_is_cut(struct wb__worker *w, int process);
+/** wb__worker_forget_end - this agent stops: no slot is used again, so nobody waits any more. */
+void wb__worker_forget_end(struct wb__worker *w);
 /** wb__worker_let_go - of what was imported, which takes a thread some time.  True when nothing of
- *  it is left; false: again later, on_lane() comes.  The lane of one that is leaving is aborted
- *  then, and not before: what runs here would go on writing. */
+ *  it is left, and nobody works on its lane any more; false: again later, on_lane() comes.  The
+ *  lane of one that is leaving is aborted then, and not before: what runs there would go on
+ *  writing slots that others have by then. */
 bool wb__worker_let_go(struct wb__worker *w);
 /** wb__worker_name - what all tools and messages call it: the least number that none has who is
  *  here. */

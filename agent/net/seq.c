@@ -9,8 +9,12 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SO_PEERPIDFD /* newer than Debian 12's headers */
+#define SO_PEERPIDFD 77
+#endif
 #define QUEUE_BYTES_DEFAULT (1u << 20)
 #define MSGS_A_ROUND 32 /* then other connections have their turn */
 
@@ -59,6 +63,7 @@ static void seq_ended(void *cookie)
 
 	if (s->cb.on_closed)
 		s->cb.on_closed(s->cb.cookie, s, &s->why);
+	close(s->fd);
 	if (s->on_gone)
 		s->on_gone(s->gone_cookie);
 	wb_free(s);
@@ -74,7 +79,6 @@ static void seq_end(struct wb_seq *s, const struct wb_err *why)
 		s->why = *why;
 	wb_watch_destroy(s->watch);
 	wb_timer_destroy(s->linger);
-	close(s->fd);
 	while (s->head)
 		drop_datagram(s);
 	s->end.fn = seq_ended;
@@ -268,6 +272,34 @@ void wb_seq_bind(struct wb_seq *s, const struct wb_seq_cb *cb)
 const struct wb_seq_peer *wb_seq_peer(const struct wb_seq *s)
 {
 	return &s->peer;
+}
+
+/* By its number, which is another process's if that has ended and the number came round. */
+static int process_of(pid_t pid)
+{
+	int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+
+	return fd >= 0 ? fd : pid > 0 && errno == ESRCH ? -ESRCH : -ENOSYS;
+}
+
+int wb_seq_peer_process(const struct wb_seq *s)
+{
+	int fd = -1;
+	socklen_t len = sizeof(fd);
+
+	if (!getsockopt(s->fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
+		return fd;
+	switch (errno) {
+	case EMFILE:
+	case ENFILE:
+		return -EMFILE;
+	case ENOMEM:
+		return -ENOMEM;
+	case EINVAL: /* it has ended and was waited for, in some releases */
+	case ESRCH:
+		return -ESRCH;
+	}
+	return process_of(s->peer.pid);
 }
 
 void wb__seq_set_gone(struct wb_seq *s, void (*on_gone)(void *cookie), void *cookie)

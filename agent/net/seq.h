@@ -66,6 +66,15 @@ void wb_seq_bind(struct wb_seq *s, const struct wb_seq_cb *cb);
 /** wb_seq_peer - who connected, as the kernel says it; borrowed, for as long as the connection
  *  lives. */
 const struct wb_seq_peer *wb_seq_peer(const struct wb_seq *s);
+/**
+ * wb_seq_peer_process - a descriptor that is readable when the process that connected has ended
+ * Ended: its memory, its descriptors and what its devices did for it are gone.  An end of the
+ * connection says less: a process that is killed closes it before some of these.  May be asked for
+ * in on_closed.  The caller closes it.
+ * -ESRCH: it has ended; -ENOSYS: the kernel cannot tell (before 6.5, of another pid namespace);
+ * -EMFILE, -ENOMEM.
+ */
+int wb_seq_peer_process(const struct wb_seq *s);
 
 /**
  * wb_seq_send - one datagram

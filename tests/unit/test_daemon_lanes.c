@@ -22,6 +22,7 @@
 #include "xport/xport.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define ARENA ((uint64_t)1 << 20)
@@ -217,6 +219,8 @@ static struct wb_xport xport = {.ops = &xport_ops};
 
 static char path[108];
 static int sock;
+static bool is_child; /* the next worker's process is not this one */
+static pid_t child; /* 0 = none */
 static uint8_t frame[1 << 17];
 static union wb_msg got; /* the last one that it heard */
 static uint16_t got_type; /* 0 = none yet */
@@ -309,14 +313,38 @@ static uint64_t put_table(int *table, int *host)
 	return len;
 }
 
+/* It is this process that connects, or a child that does nothing else. */
 static void connect_worker(void)
 {
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int status = 0;
 
 	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	ck_assert_int_ge(sock, 0);
 	memcpy(at.sun_path, path, sizeof(path));
-	ck_assert_int_eq(connect(sock, (struct sockaddr *)&at, sizeof(at)), 0);
+	if (!is_child) {
+		ck_assert_int_eq(connect(sock, (struct sockaddr *)&at, sizeof(at)), 0);
+		return;
+	}
+	child = fork();
+	if (!child) {
+		if (connect(sock, (struct sockaddr *)&at, sizeof(at)))
+			_exit(1);
+		close(sock);
+		raise(SIGSTOP);
+		pause();
+	}
+	ck_assert_int_eq(waitpid(child, &status, WUNTRACED), child);
+	ck_assert(WIFSTOPPED(status));
+}
+
+static void end_child(void)
+{
+	if (child > 0) {
+		kill(child, SIGKILL);
+		ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	}
+	child = 0;
 }
 
 /* Its memory is being imported. */
@@ -412,7 +440,7 @@ static void set_up(void)
 	/* One process may run all of these, one after the other. */
 	n_begun = n_wake = 0;
 	find_rc = wake_rc = add_rc = 0;
-	takes_descriptors = false;
+	takes_descriptors = is_child = false;
 	memset(&a, 0, sizeof(a));
 	a.o.name = name;
 	a.o.socket = path;
@@ -431,6 +459,7 @@ static void set_up(void)
 /* Whatever was imported is let go of in the end. */
 static void tear_down(void)
 {
+	end_child();
 	forget();
 	close(sock);
 	wb__apps_close(a.apps);
@@ -564,6 +593,74 @@ START_TEST(who_makes_no_sense_hears_so_when_nothing_of_its_memory_is_here)
 }
 END_TEST
 
+/* Its own lane, in a process of its own. */
+static void attaches_with_its_lane(void)
+{
+	is_child = true;
+	comes();
+	becomes(0, WB__IMPORTS_OVER);
+	ck_assert_uint_eq(hear(WBP_APP_ATTACHED)->app_attached.lane, WB_APP_LANE_WORKER);
+}
+
+static bool is_there(void)
+{
+	turn();
+	return wb__apps_first(a.apps) != NULL;
+}
+
+/* A process that is killed has closed its socket before its device has stopped to copy. */
+START_TEST(slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_ended)
+{
+	struct wb_lane_job job = {.kind = WB_LANE_PACK, .wire = arena, .cookie = 7};
+	struct wb_lane *lane;
+
+	attaches_with_its_lane();
+	lane = wb__apps_first(a.apps)->lane;
+	ck_assert_int_eq(wb_lane_submit(lane, &job), 0);
+	close(sock);
+	sock = -1;
+	ck_assert(is_there());
+	ck_assert_int_eq(wb_lane_reap(lane, &job, 1), 0);
+	end_child();
+	ck_assert(!is_there());
+}
+END_TEST
+
+/* It says goodbye when its lane has ended. */
+START_TEST(a_worker_that_says_goodbye_is_waited_for_no_longer)
+{
+	struct wb_msg_app_detach m = {0};
+
+	attaches_with_its_lane();
+	say(WBP_APP_DETACH, &m, NULL, 0);
+	ck_assert(!is_there());
+}
+END_TEST
+
+/* By the agent's lane: nothing of it runs in the worker's process. */
+START_TEST(the_process_of_a_worker_whose_lane_is_here_is_not_waited_for)
+{
+	is_child = true;
+	attaches();
+	close(sock);
+	sock = -1;
+	ck_assert(is_there());
+	becomes(0, WB__IMPORTS_OVER);
+	ck_assert(!is_there());
+}
+END_TEST
+
+START_TEST(an_agent_that_stops_waits_for_no_process)
+{
+	attaches_with_its_lane();
+	close(sock);
+	sock = -1;
+	ck_assert(is_there());
+	wb__apps_close(a.apps);
+	ck_assert(!is_there());
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("daemon lanes");
@@ -582,5 +679,9 @@ int main(void)
 	tcase_add_test(t, a_worker_whose_lane_ended_by_itself_is_sent_to_attach_anew);
 	tcase_add_loop_test(
 		t, who_makes_no_sense_hears_so_when_nothing_of_its_memory_is_here, 0, 2);
+	tcase_add_test(t, slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_ended);
+	tcase_add_test(t, a_worker_that_says_goodbye_is_waited_for_no_longer);
+	tcase_add_test(t, the_process_of_a_worker_whose_lane_is_here_is_not_waited_for);
+	tcase_add_test(t, an_agent_that_stops_waits_for_no_process);
 	return fx_run(s);
 }

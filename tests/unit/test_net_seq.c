@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct side {
 	uint32_t n_fd;
 	char last[64];
 	int code;
+	int *process; /* where its descriptor goes at the end; NULL = not asked for */
 };
 
 static void side_msg(
@@ -52,9 +54,10 @@ static void side_closed(void *cookie, struct wb_seq *s, const struct wb_err *why
 {
 	struct side *d = cookie;
 
-	(void)s;
 	d->n_closed++;
 	d->code = why->code;
+	if (d->process)
+		*d->process = wb_seq_peer_process(s);
 	d->s = NULL;
 }
 
@@ -169,6 +172,72 @@ START_TEST(the_peer_is_known_and_descriptors_not_kept_are_closed)
 	wb_seq_close(server.s);
 	ck_assert_int_eq(wb_seq_send(server.s, "x", 1, NULL, 0), -ENOTCONN);
 	fx_loop_until(&client.n_closed, 1);
+	wb_seq_listener_close(l);
+}
+END_TEST
+
+/* A child that has connected with @sock, and ends when *@lives is closed. */
+static pid_t child_connects(int sock, const char *path, int *lives)
+{
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int go[2], done[2];
+	char c;
+	pid_t pid;
+
+	strcpy(to.sun_path, path);
+	ck_assert_int_eq(pipe(go), 0);
+	ck_assert_int_eq(pipe(done), 0);
+	pid = fork();
+	if (!pid) {
+		int rc = connect(sock, (struct sockaddr *)&to, sizeof(to));
+
+		close(sock);
+		close(go[1]);
+		if (write(done[1], "", rc == 0) != 1)
+			_exit(1);
+		(void)!read(go[0], &c, 1);
+		_exit(0);
+	}
+	ck_assert_int_eq(read(done[0], &c, 1), 1);
+	close(done[0]);
+	close(done[1]);
+	close(go[0]);
+	*lives = go[1];
+	return pid;
+}
+
+static bool is_readable(int fd, int ms)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, ms) == 1;
+}
+
+/* The connection ends while its process lives (0), or after that was waited for (1). */
+START_TEST(the_end_of_a_process_is_told_from_that_of_its_connection)
+{
+	int process = -1, lives, sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	struct side server = {.kept_fd = -1, .process = &process};
+	struct wb_seq_listener *l = listen_on("s", &server);
+	pid_t pid = child_connects(sock, fx_loop_path("s"), &lives);
+
+	fx_loop_until(&server.accepted, 1);
+	if (_i) {
+		close(lives);
+		ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	}
+	close(sock);
+	fx_loop_until(&server.n_closed, 1);
+	if (!_i) {
+		ck_assert_int_ge(process, 0);
+		ck_assert(!is_readable(process, 0));
+		close(lives);
+		ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	}
+	/* Kernels before 6.16 have no descriptor of a process that was waited for. */
+	ck_assert(process == -ESRCH ? _i : is_readable(process, 20000));
+	if (process >= 0)
+		close(process);
 	wb_seq_listener_close(l);
 }
 END_TEST
@@ -314,6 +383,7 @@ int main(void)
 	tcase_add_checked_fixture(t, fx_loop_set_up, fx_loop_tear_down);
 	tcase_add_test(t, two_processes_share_memory_by_a_descriptor);
 	tcase_add_test(t, the_peer_is_known_and_descriptors_not_kept_are_closed);
+	tcase_add_loop_test(t, the_end_of_a_process_is_told_from_that_of_its_connection, 0, 2);
 	tcase_add_test(t, a_peer_that_does_not_read_is_eagain_and_later_gets_all_in_order);
 	tcase_add_test(t, a_datagram_above_the_limit_ends_the_connection);
 	tcase_add_test(t, a_stale_socket_is_replaced_a_live_one_is_not);
