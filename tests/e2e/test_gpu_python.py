@@ -1,77 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapters of the Python package with parameters on a GPU: a trainer and an engine in this process, each with an agent
-of its own, on the driver without devices (tests/cuda/driver).  That one's memory ends a process whose host touches it."""
-import ctypes
-import os
-import sys
-import threading
+of its own, on the driver without devices (gpu.py)."""
+import gpu
 
-TOP = os.environ.get("WB_TOP", os.path.join(os.path.dirname(__file__), "../.."))
-BUILD = os.environ.setdefault("WB_BUILD", os.path.join(TOP, "build/release"))
-sys.path.insert(0, os.path.join(TOP, "agent/python"))
-
-import numpy as np  # noqa: E402
-import weightbridge  # noqa: E402
-from cluster import Cluster, run  # noqa: E402
+import numpy as np
+import weightbridge
+from cluster import Cluster, run
+from gpu import Tensor
 
 WAIT = 60.0
 ROWS, COLUMNS = 96, 40
 MANIFEST = [("q", (ROWS, COLUMNS), "BF16"), ("k", (ROWS, COLUMNS), "BF16")]
-
-# Loaded by its path first, it is what the library finds as libcuda.so.1.
-cuda = ctypes.CDLL(os.path.join(BUILD, "fakecuda/libcuda.so.1"))
-
-
-def must(result):
-    assert result == 0, result
-
-
-class Tensor:
-    """What the package asks of torch's tensors, for memory of the stand-in."""
-
-    class device:
-        type = "cuda"
-
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype, self._words = shape, dtype, {"float32": np.uint32, "bfloat16": np.uint16}[dtype]
-        self.bytes = int(np.prod(shape)) * self.element_size()
-        at = ctypes.c_uint64()
-        must(cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(self.bytes)))
-        self.address = at.value
-
-    def data_ptr(self):
-        return self.address
-
-    def element_size(self):
-        return np.dtype(self._words).itemsize
-
-    def stride(self):
-        return self.shape[1], 1
-
-    def detach(self):
-        return self
-
-    def write(self, words):
-        must(cuda.cuMemcpyHtoDAsync_v2(ctypes.c_uint64(self.address), words.astype(self._words).ctypes.data_as(
-            ctypes.c_void_p), ctypes.c_size_t(self.bytes), None))
-
-    def read(self):
-        out = np.empty(self.shape, self._words)
-        must(cuda.cuMemcpyDtoHAsync_v2(out.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(self.address),
-                                       ctypes.c_size_t(self.bytes), None))
-        must(cuda.cuStreamSynchronize(None))
-        return out
-
-    def free(self):
-        must(cuda.cuMemFree_v2(ctypes.c_uint64(self.address)))
-
-
-def context():
-    """Makes the device's context current in this thread."""
-    it = ctypes.c_void_p()
-    must(cuda.cuInit(0))
-    must(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(it), 0))
-    must(cuda.cuCtxPushCurrent_v2(it))
 
 
 def maps():
@@ -128,25 +67,7 @@ class Pair:
         self.sender = weightbridge.SenderAdapter(**of_trainer, params=self.apart, socket=c.agents["train"].socket)
         self.receiver = weightbridge.ReceiverAdapter(**of_engine, params=lambda: self.one, engine="e0",
                                                      socket=c.agents["serve"].socket)
-        self.together(lambda: self.sender.connect(WAIT, False), lambda: self.receiver.connect(WAIT, False))
-
-    @staticmethod
-    def together(trainer, engine):
-        failed = []
-
-        def other():
-            try:
-                context()
-                trainer()
-            except BaseException as e:
-                failed.append(e)
-
-        thread = threading.Thread(target=other)
-        thread.start()
-        engine()
-        thread.join()
-        if failed:
-            raise failed[0]
+        gpu.together(lambda: self.sender.connect(WAIT, False), lambda: self.receiver.connect(WAIT, False))
 
     def move(self, version):
         def send():
@@ -158,7 +79,7 @@ class Pair:
             update = self.receiver.update(WAIT)
             assert update and update.version == version, (update, self.receiver.last_abort)
 
-        self.together(send, take)
+        gpu.together(send, take)
         want = np.concatenate([words(version, n) >> 16 for n in ("k", "q")])
         assert (self.one["kq"].read() == want).all()
 
@@ -168,7 +89,7 @@ class Pair:
 
 
 def versions_move_by_the_adapters():
-    context()
+    gpu.context()
     with Cluster() as c:
         p = Pair(c)
         for version in (1, 2, 3):
@@ -177,7 +98,7 @@ def versions_move_by_the_adapters():
 
 
 def versions_move_after_loaders_were_probed_on_the_gpu():
-    context()
+    gpu.context()
     with Cluster() as c:
         p = Pair(c, is_probed=True)
         for version in (1, 2):
@@ -187,7 +108,7 @@ def versions_move_after_loaders_were_probed_on_the_gpu():
 
 
 def versions_are_installed_that_were_staged():
-    context()
+    gpu.context()
     with Cluster() as c:
         p = Pair(c, staging={"trainer": "HostMemory", "rollout": "HostMemory"})
         for version in (1, 2):
@@ -196,7 +117,7 @@ def versions_are_installed_that_were_staged():
 
 
 def memory_goes_and_comes_back_by_the_adapters():
-    context()
+    gpu.context()
     with Cluster() as c:
         p = Pair(c)
         p.move(1)
@@ -211,7 +132,7 @@ def memory_goes_and_comes_back_by_the_adapters():
 
 
 def a_parameter_that_has_moved_is_noticed():
-    context()
+    gpu.context()
     with Cluster() as c:
         p = Pair(c)
         p.move(1)
