@@ -679,7 +679,8 @@ int main(void)
 	tcase_add_test(t, a_worker_whose_lane_ended_by_itself_is_sent_to_attach_anew);
 	tcase_add_loop_test(
 		t, who_makes_no_sense_hears_so_when_nothing_of_its_memory_is_here, 0, 2);
-	tcase_add_test(t, slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_ended);
+	tcase_add_test(
+		t, slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_ended);
 	tcase_add_test(t, a_worker_that_says_goodbye_is_waited_for_no_longer);
 	tcase_add_test(t, the_process_of_a_worker_whose_lane_is_here_is_not_waited_for);
 	tcase_add_test(t, an_agent_that_stops_waits_for_no_process);

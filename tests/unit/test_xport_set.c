@@ -392,7 +392,8 @@ START_TEST(a_way_that_breaks_again_and_again_gives_way)
 		move_a_chunk(&f);
 		ck_assert_int_eq(wb_xport_disconnect(f.src.x, f.src_conn), 0);
 		fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, up + 1);
-		fx_wait(&f, &f.src, WB_XP_CONN_DOWN, up + 1); /* not behind the next one's CONN_UP */
+		/* Not behind the next one's CONN_UP. */
+		fx_wait(&f, &f.src, WB_XP_CONN_DOWN, up + 1);
 		ck_assert_int_eq(f.dst.ev[f.dst.n_ev - 1].has_other, up == 1);
 	}
 	fx_close(&f);
