@@ -144,10 +144,10 @@ static bool is_too_new(struct wb__statuses *a, const struct wb_kube_reply *r)
 }
 
 /* Somebody else has written meanwhile, or deleted it: whoever may do that does so at will, and it
- * is no fault of anybody's. */
+ * is no fault of anybody's.  Where the resource itself is gone there is a 404 without a reason. */
 static bool is_overtaken(const struct wb_kube_reply *r)
 {
-	return r->status == 409 || r->status == 404;
+	return r->status == 409 || (r->status == 404 && !strcmp(r->reason, "NotFound"));
 }
 
 /* 409: somebody wrote in between; the watch brings the version to write on. */
@@ -262,8 +262,10 @@ static void write_one(struct wb__status *st)
 	uint64_t looks = wb_serve_looks(st->all->serve, st->key);
 	json_t *status = compose(st);
 
-	if (!status)
+	if (!status) { /* memory was short */
+		look_by(st, now_ns() + WRITE_EVERY_NS);
 		return;
+	}
 	st->looks = looks;
 	st->is_changed = false;
 	if (is_to_go(st, status))

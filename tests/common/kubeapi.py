@@ -182,7 +182,10 @@ class Api:
                 no = 409, []
             if no:
                 self.refused.append((time.monotonic(), no[0]))
-                conn.status(no[0], "Conflict" if no[0] == 409 else "Refused", headers=no[1])
+                if no[1] is None:  # nobody serves this path
+                    conn.reply(no[0], body=b"404 page not found\n")
+                else:
+                    conn.status(no[0], {409: "Conflict", 404: "NotFound"}.get(no[0], "Refused"), headers=no[1])
                 return
             self.writes.append((time.monotonic(), f"{namespace}/{name}", got["status"]))
             if got["status"] != o.get("status"):

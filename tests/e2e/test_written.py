@@ -79,15 +79,16 @@ def written(c):
 
 def who_overtakes_the_operator_raises_no_alert():
     """A tenant edits and deletes what is his at will; WeightBridgeStatusNotWritten tells of writes that failed."""
-    with Job() as c:
-        c.api.refuse = lambda: (409 if len(c.api.refused) < 2 else 404, [])
-        c.api.put(KEY, spec())
-        c.serve()
-        c.until("refused", lambda: len(c.api.refused) == 3)
-        c.until("counted", lambda: written(c).get("status overtaken") == "3")
-        c.api.refuse = lambda: (403, [])
-        c.until("not allowed", lambda: written(c).get("status failed"))
-        assert "status" not in written(c), written(c)
+    for code, headers in ((403, []), (404, None)):  # not allowed; the resource is gone
+        with Job() as c:
+            c.api.refuse = lambda c=c: (409 if len(c.api.refused) < 2 else 404, [])
+            c.api.put(KEY, spec())
+            c.serve()
+            c.until("refused", lambda c=c: len(c.api.refused) == 3)
+            c.until("counted", lambda c=c: written(c).get("status overtaken") == "3")
+            c.api.refuse = lambda code=code, headers=headers: (code, headers)
+            c.until("a failure", lambda c=c: written(c).get("status failed"))
+            assert "status" not in written(c), written(c)
 
 
 def a_watch_that_is_late_costs_no_write():
