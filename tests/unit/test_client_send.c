@@ -515,6 +515,8 @@ static void script_released_later(struct fx_agent *a)
 	fx_agent_expect(a, WBP_APP_SEND);
 	state(a, 4, WB_APP_SEND_STARTED, 0, "");
 	fx_agent_expect(a, WBP_APP_RELEASE);
+	/* A release() that does not wait has returned by then. */
+	ck_assert_int_eq(poll(&(struct pollfd){released[0], POLLIN, 0}, 1, 100), 0);
 	state(a, 4, WB_APP_SEND_RELEASED, 0, "");
 	state(a, 4, WB_APP_SEND_FINAL, 0, "");
 	fx_agent_expect(a, WBP_APP_DETACH);
@@ -530,17 +532,21 @@ START_TEST(a_hold_released_before_all_is_read_ends_when_it_is)
 	struct fx_script s;
 	struct wb_client *c;
 
+	ck_assert_int_eq(pipe(released), 0);
 	fx_script_start(&s, script_released_later);
 	o = fx_opts(&s.a, WB_CLIENT_TRAINER);
 	c = fx_worker(&o);
 	ck_assert_int_eq(wb_client_send(c, 1, WB_CLIENT_SEND_HOLD, 5 * S, &t, &err), 0);
 	ck_assert_int_eq(wb_client_transfer_wait(t, WB_CLIENT_TRANSFER_STARTED, 5 * S, &err), 0);
 	ck_assert_int_eq(wb_client_release(t, &err), 0);
+	ck_assert_int_eq(write(released[1], "", 1), 1);
 	wb_client_transfer_get(t, &info);
 	ck_assert_int_ge(info.state, WB_CLIENT_TRANSFER_RELEASED);
 	wb_client_transfer_free(t);
 	ck_assert_int_eq(wb_client_close(c, 5 * S, &err), 0);
 	fx_script_stop(&s);
+	close(released[0]);
+	close(released[1]);
 }
 END_TEST
 
