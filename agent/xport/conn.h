@@ -2,8 +2,11 @@
 #ifndef WB_XPORT_CONN_H
 #define WB_XPORT_CONN_H
 /*
- * Connections of several sockets as the loop thread sees them.  Loop thread only.  Layer: xport
- * (L2), internal.
+ * Connections of several sockets as the loop thread sees them.
+ *
+ * Invariants: only a socket that is a lane of a connection tells of chunks, from when it was let in
+ * until it tells that it is down; each is let in once, so no more are up than there are lanes.
+ * Loop thread only.  Layer: xport (L2), internal.
  */
 #include "xport/internal.h"
 

@@ -26,6 +26,7 @@ static uint32_t lane_of(const struct wb__conn *c, const struct wb__sock *s)
 		if (c->sock[i] == s)
 			return i;
 	}
+	assert(!"a socket tells of chunks that is no lane");
 	return WB_XPORT_SOCKETS_MAX;
 }
 
@@ -79,6 +80,7 @@ static bool on_authed(struct wb__xport_stream *x, const struct wb__ev *e, struct
 		close_sock(s, -EPROTO);
 		return false;
 	}
+	assert(c->n_up < h->count && c->n_up == c->n_present);
 	s->conn = c;
 	c->sock[h->index] = s;
 	c->n_present++;
@@ -97,6 +99,7 @@ static bool on_up(const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__conn *c = e->sock->conn;
 
+	assert(e->sock->is_dialer && c->n_up < c->a.n_lane);
 	if (++c->n_up < c->a.n_lane || c->a.state != WB__C_OPENING)
 		return false;
 	wb__book_up(&c->a, ev);
@@ -174,6 +177,7 @@ static bool on_written(
 
 static bool translate(struct wb__xport_stream *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
+	assert(e->sock->conn || e->kind == WB__EV_AUTHED || e->kind == WB__EV_DOWN);
 	memset(ev, 0, sizeof(*ev));
 	ev->at_ns = e->at_ns;
 	ev->rail = e->sock->rail->index;

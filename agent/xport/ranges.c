@@ -42,6 +42,7 @@ static int end_write(struct wb__sock *s, struct wb__op *op)
 {
 	struct wb__frame f = {.type = WBP_BULK_TRAILER, .id = op->id};
 
+	wb_dassert(op->at.done == op->bytes && (!op->observe || op->seen.done == op->bytes));
 	if (op->trailer)
 		op->trailer(op->ctx, f.mac);
 	s->tx_in->state = WB__IN_SENT;

@@ -5,7 +5,11 @@
  * Answers that name memory instead of carrying it: for links whose receiver moves the bytes.
  *
  * After WRITE come TABLEs of ranges in the source's regions and a TRAILER; the receiver moves the
- * bytes by itself and answers RELEASE.  Threads: the rail's.  Layer: xport (L2), internal.
+ * bytes by itself and answers RELEASE.
+ *
+ * Invariants: TRAILER follows when all of the chunk was named and the observer has seen all of it;
+ * a range that was taken lies in its region, up to its last byte.
+ * Threads: the rail's.  Layer: xport (L2), internal.
  */
 #include "xport/internal.h"
 

@@ -85,6 +85,7 @@ static int add_members(struct wb__set *s, const struct wb_xport_epoch *e, const 
 		rc = wb_xport_epoch_add(s->m[i].x, e, err);
 		if (rc < 0)
 			return rc;
+		assert(out->n < s->n);
 		out->order[out->n++] = (uint8_t)i;
 	}
 	return 0;
@@ -130,6 +131,7 @@ static int set_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, str
 		take_back(s, &fresh);
 		return rc;
 	}
+	assert(fresh.n);
 	s->epoch[s->n_epoch++] = fresh;
 	return 0;
 }
@@ -461,6 +463,7 @@ static void look(struct wb__set *s, uint32_t i, struct wb_xport_event *ev)
 	const struct wb__set_epoch *e;
 	uint32_t by;
 
+	assert(!ev->conn || ev->conn >> WB__TAG_SHIFT == i);
 	if (ev->kind != WB_XP_CONN_DOWN || !c || !c->is_dialer)
 		return;
 	e = find_epoch(s, &c->epoch);

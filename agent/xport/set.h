@@ -8,6 +8,9 @@
  * upper bits of its connections' numbers (wb_xport_opts.tag).  The set's own is: regions, which
  * have a number in each; epochs, with the members that may carry them; and, for a peer that can be
  * reached in several ways, how often each has failed.
+ *
+ * Invariants: an epoch has a member, and no more than there are; an event that names a connection
+ * comes from the member whose tag that has.
  * Threads: the loop's.  Layer: xport (L2), internal.
  */
 #include "base/base.h"

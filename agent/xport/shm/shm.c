@@ -307,6 +307,7 @@ static int shm_region(struct wb__rail *r, const struct wb__cmd *c)
 	struct shm_rail *sr = r->link;
 	struct wb_xport_region *g = &sr->region[c->n];
 
+	assert(c->n >= 0 && c->n < WB__REGIONS_MAX);
 	if (g->bytes && g->fd >= 0)
 		close(g->fd);
 	g->bytes = 0;
@@ -498,6 +499,7 @@ static size_t copy_piece(struct wb__sock *s, uint32_t budget)
 	struct wb__op *op = s->rx_op;
 	size_t n = WB_MIN(WB_MIN(g->bytes, s->rail->x->o.piece_bytes), budget);
 
+	wb_dassert(g->off + g->bytes <= h->map[g->region].bytes);
 	if (!op->is_dead) {
 		size_t len;
 
@@ -575,6 +577,7 @@ static int send_region(struct wb__sock *s, const struct wb_xport_region *g, uint
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	ssize_t n;
 
+	assert(!s->tx_have); /* else the descriptor would come with another frame */
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));

@@ -62,8 +62,10 @@ static bool memory_frame(struct wb__lane *l, struct wb__memory *m, struct wb__fr
 			continue;
 		if (m->by_window & 1u << d)
 			is_all &= wb__window_key(l, k, m, &f->key[k]);
-		else
+		else {
+			assert(m->state == WB__MEM_READY && m->mr[d]);
 			f->key[k] = m->mr[d]->rkey;
+		}
 	}
 	return is_all;
 }

@@ -108,6 +108,7 @@ struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i)
 {
 	struct wb__port_at at;
 
+	assert(i < h->n_port);
 	pthread_mutex_lock(&h->lock);
 	at = h->port[i].at;
 	pthread_mutex_unlock(&h->lock);
@@ -128,6 +129,7 @@ void wb__host_name_gid(
 {
 	char text[INET6_ADDRSTRLEN];
 
+	assert(i < h->n_port && h->port[i].device < h->n_device);
 	inet_ntop(AF_INET6, gid->raw, text, sizeof(text));
 	snprintf(out, cap, "%s port %u (GID %s)", h->device[h->port[i].device].name, h->port[i].num,
 		text);
