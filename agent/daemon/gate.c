@@ -83,6 +83,7 @@ static void end(struct wb__gate *g, struct question *q, int rc, const char *sent
 {
 	struct wb_http_held *held = q->held;
 
+	assert(held);
 	remember(g, q, rc);
 	q->held = NULL;
 	wb_http_go_on(held, rc, sentence);
@@ -205,6 +206,7 @@ void wb__gate_ask(
 		wb_http_go_on(held, -EBUSY, "too much is asked at once: try again");
 		return;
 	}
+	assert(!q->held);
 	*q = (struct question){
 		.held = held, .until_ns = now_ns() + ANSWER_NS, .is_known = is_known};
 	snprintf(q->source, sizeof(q->source), "%s", source);

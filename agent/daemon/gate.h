@@ -8,8 +8,10 @@
  * No answer is remembered here: without the operator nobody reads, and its word is as young as it
  * says.  Bounded: a few questions at a time, so many a second, and each for a few seconds.  Anybody
  * can show made-up tokens, so no address has all of that, and tokens that were good before are
- * asked about whatever else is (a digest is kept of them, by a key of this run). Threads: the
- * loop's.  Layer: daemon (L4).
+ * asked about whatever else is (a digest is kept of them, by a key of this run).
+ *
+ * Invariant: each question ends once, with the answer, its time, its connection or the agent.
+ * Threads: the loop's.  Layer: daemon (L4).
  */
 #include <stdint.h>
 

@@ -179,7 +179,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 {
 	struct wb__oplink *l = cookie;
 
-	(void)ch;
+	assert(ch == l->chan);
 	why = wb_session_closed(&l->session, why);
 	went_down(l, why, l->session.was_up, l->session.is_refused);
 }
@@ -192,7 +192,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	union wb_msg m;
 	int rc;
 
-	(void)ch;
+	assert(ch == l->chan);
 	rc = wb_session_take(&l->session, frame, bytes, now_ns(), &f, &m, &err);
 	if (rc < 0)
 		wb_session_end(&l->session, rc, "%s", err.msg);
@@ -236,6 +236,7 @@ static void on_timer(void *cookie)
 	struct wb__oplink *l = cookie;
 	struct wb_err err = {0};
 
+	assert(!l->chan == (l->session.state == WB_SESSION_DOWN));
 	if (l->session.state == WB_SESSION_DOWN) {
 		if (!l->is_closing)
 			dial(l);
@@ -345,6 +346,7 @@ void wb__oplink_destroy(struct wb__oplink *l)
 {
 	if (!l)
 		return;
+	assert(wb__oplink_is_closed(l) && !l->chan);
 	wb__plans_destroy(l->plans);
 	wb__uploads_reset(l);
 	wb_keep_drop(&l->reports);

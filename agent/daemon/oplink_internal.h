@@ -4,6 +4,9 @@
 /*
  * Shared by oplink.c (the connection), opmsg.c (what messages mean) and uplink.c (what goes up).
  * Not for others.
+ *
+ * Invariants: there is a channel exactly while the session is not DOWN, and what comes is of that
+ * one; content is uploaded one after the other, and only the first has been begun.
  */
 #include "base/err.h"
 #include "base/hash.h"

@@ -132,6 +132,7 @@ static void send_workers(struct wb__oplink *l)
 	for (struct wb__worker *w = wb__apps_first(l->a->apps); w; w = w->next)
 		if (is_ours(l, w))
 			fill_worker(l, w, &m.workers[m.n_workers++]);
+	assert(m.n_workers == n);
 	set_rails(l, order, &m);
 	if (running) {
 		m.running = (struct wb_p_epoch){running->id.term, running->id.number};
@@ -171,6 +172,7 @@ void wb__oplink_look_at_rails(struct wb__oplink *l)
 
 static void upload_pop(struct wb__oplink *l)
 {
+	assert(l->n_upload && (l->n_upload == 1 || !l->upload[1].data));
 	wb_free(l->upload[0].data);
 	l->n_upload--;
 	memmove(&l->upload[0], &l->upload[1], l->n_upload * sizeof(l->upload[0]));
@@ -238,6 +240,7 @@ static void upload_some(struct wb__oplink *l)
 			wb_timer_start(l->news_timer, UPLOAD_RETRY_NS, 0);
 			return;
 		}
+		assert(u->at <= u->bytes);
 		m.kind = u->kind;
 		m.digest = u->digest;
 		m.total_bytes = u->bytes;
