@@ -399,10 +399,10 @@ static int ready_planned(struct wb_client *c, void *arg, struct wb_error *err)
 	if (c->status_seq != w->seen) {
 		w->seen = c->status_seq;
 		memcpy(w->text, c->status, sizeof(w->text));
-		return 2;
+		return WB__CLIENT_OTHERWISE;
 	}
 	if (wb_session_is_up(&c->session) && c->is_planned)
-		return 1;
+		return WB__CLIENT_READY;
 	return wb__client_lost(c, "wait for the plan", err);
 }
 
@@ -418,7 +418,7 @@ int wb_client_wait_planned(struct wb_client *c, uint64_t timeout, wb_client_prog
 	if (!c->reg)
 		return wb__client_fail(err, -EINVAL, "wait_planned before attach");
 	deadline = wb__client_deadline(timeout);
-	while ((rc = wb__client_wait(c, deadline, ready_planned, &w, err)) == 2)
+	while ((rc = wb__client_wait(c, deadline, ready_planned, &w, err)) == WB__CLIENT_OTHERWISE)
 		if (on_progress)
 			on_progress(cookie, w.text);
 	if (!rc)

@@ -197,13 +197,21 @@ void wb__client_attaching(struct wb_client *c);
 /** wb__client_attention - recompute hot->attention. */
 void wb__client_attention(struct wb_client *c);
 
-/* A condition: > 0 met, 0 not yet, < 0 failed with @err set.  Lock held. */
+/* What a condition says, where it is not a negative code with @err set. */
+enum wb__client_ready {
+	WB__CLIENT_NOT_YET = 0,
+	WB__CLIENT_READY = 1,
+	WB__CLIENT_OTHERWISE = 2, /* the wait is over, too, and the condition says for what */
+};
+
+/* A condition: enum wb__client_ready, < 0 failed with @err set.  Lock held. */
 typedef int (*wb__client_ready_fn)(struct wb_client *c, void *arg, struct wb_error *err);
 
 /**
  * wb__client_wait - wait for a condition; lock NOT held
  * @deadline:	ns
- * Returns what @ready gave when not 0; 0 at the deadline (@err left alone); -EINTR (err set).
+ * Returns what @ready gave when not NOT_YET; that at the deadline (@err left alone); -EINTR (err
+ * set).
  */
 int wb__client_wait(struct wb_client *c, uint64_t deadline, wb__client_ready_fn ready, void *arg,
 	struct wb_error *err);

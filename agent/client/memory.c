@@ -59,12 +59,14 @@ void wb__client_mem_lost(struct wb_client *c)
 		c->mem = WB__MEM_HELD; /* attached anew, with what was acquired */
 }
 
-/* 1: released; 2: not now. */
+/* OTHERWISE: not now, and mem_code says why. */
 static int ready_released(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
 	(void)err;
-	return c->mem == WB__MEM_RELEASED ? 1 : c->mem == WB__MEM_HELD ? 2 : 0;
+	if (c->mem == WB__MEM_RELEASED)
+		return WB__CLIENT_READY;
+	return c->mem == WB__MEM_HELD ? WB__CLIENT_OTHERWISE : WB__CLIENT_NOT_YET;
 }
 
 /* One question to the agent; -EBUSY with the reason when it needs the memory. */
@@ -95,7 +97,7 @@ static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *
 	if (rc)
 		return rc;
 	rc = wb__client_wait(c, deadline, ready_released, NULL, err);
-	if (rc == 2)
+	if (rc == WB__CLIENT_OTHERWISE)
 		rc = wb__client_fail(err, c->mem_code, "%s", c->mem_why);
 	else if (!rc)
 		rc = wb__client_fail(err, -ETIMEDOUT, "the agent still uses this worker's memory");
@@ -165,14 +167,14 @@ static void tell_acquired(struct wb_client *c, bool kept)
 	wb__client_exports_close(&x);
 }
 
-/* 1: the agent has it; 2: it refused. */
+/* OTHERWISE: it refused, and mem_code says why. */
 static int ready_acquired(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
 	if (c->mem == WB__MEM_RELEASED)
-		return 2;
+		return WB__CLIENT_OTHERWISE;
 	if (c->mem == WB__MEM_HELD && wb_session_is_up(&c->session))
-		return 1;
+		return WB__CLIENT_READY;
 	return wb__client_lost(c, "acquire memory", err);
 }
 
@@ -252,7 +254,7 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 	rc = wb__client_wait(c, wb__client_deadline(timeout), ready_acquired, NULL, err);
 	if (rc && rc != -EINTR)
 		c->acquires = false;
-	if (rc == 2)
+	if (rc == WB__CLIENT_OTHERWISE)
 		return wb__client_fail(err, c->mem_code, "%s", c->mem_why);
 	if (!rc)
 		return wb__client_fail(err, -ETIMEDOUT,
