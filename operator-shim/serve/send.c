@@ -66,14 +66,14 @@ const char *wb__serve_worker_name(const struct wb_msg_workers *w, uint32_t id)
 }
 
 /* The workers of one endpoint while they are collected. */
-struct roll {
+struct listed {
 	uint32_t *number, *id, *rails; /* owned */
 	const char **name; /* owned; the strings are borrowed */
 	uint32_t n;
 	bool has_rails; /* one of them has its own */
 };
 
-static void free_rolls(struct roll *r, size_t n)
+static void free_listed(struct listed *r, size_t n)
 {
 	for (size_t i = 0; r && i < n; i++) {
 		wb_free(r[i].number);
@@ -84,10 +84,10 @@ static void free_rolls(struct roll *r, size_t n)
 	wb_free(r);
 }
 
-static int make_rolls(
-	const struct wb_reconcile_member *w, size_t n, uint32_t n_domain, struct roll **out)
+static int make_listed(
+	const struct wb_reconcile_member *w, size_t n, uint32_t n_domain, struct listed **out)
 {
-	struct roll *r = wb_zalloc(n_domain, sizeof(*r));
+	struct listed *r = wb_zalloc(n_domain, sizeof(*r));
 	bool is_whole = r != NULL;
 
 	for (size_t i = 0; r && i < n; i++)
@@ -101,7 +101,7 @@ static int make_rolls(
 		r[d].n = 0;
 	}
 	if (!is_whole) {
-		free_rolls(r, n_domain);
+		free_listed(r, n_domain);
 		return -ENOMEM;
 	}
 	*out = r;
@@ -109,7 +109,8 @@ static int make_rolls(
 }
 
 /* No address: nobody can be reached there, and nobody tries. */
-static void set_absent(struct wb_p_endpoint *e, const struct wb_reconcile_member *w, struct roll *r)
+static void set_absent(
+	struct wb_p_endpoint *e, const struct wb_reconcile_member *w, struct listed *r)
 {
 	*e = (struct wb_p_endpoint){.agent = w->agent_name,
 		.host = "",
@@ -122,7 +123,7 @@ static void set_absent(struct wb_p_endpoint *e, const struct wb_reconcile_member
 		.n_names = r->n};
 }
 
-static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const struct roll *r)
+static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const struct listed *r)
 {
 	*e = (struct wb_p_endpoint){.agent = p->hello.agent,
 		.host = p->hello.host,
@@ -143,9 +144,9 @@ static void set_endpoint(struct wb_p_endpoint *e, const struct peer *p, const st
 		.version = p->session.version};
 }
 
-/* Endpoint i is domain i of the plan.  Strings are borrowed from the peers, lists from @roll. */
-static int fill_endpoints(
-	const struct wb_serve *s, const struct object *o, struct wb_msg_plan *m, struct roll **roll)
+/* Endpoint i is domain i of the plan.  Strings are borrowed from the peers, lists from @listed. */
+static int fill_endpoints(const struct wb_serve *s, const struct object *o, struct wb_msg_plan *m,
+	struct listed **listed)
 {
 	size_t n;
 	const struct wb_reconcile_member *w = wb_reconcile_members(o->r, &n);
@@ -153,14 +154,14 @@ static int fill_endpoints(
 
 	for (size_t i = 0; i < n; i++)
 		m->n_agents = WB_MAX(m->n_agents, w[i].plan.domain + 1);
-	rc = make_rolls(w, n, m->n_agents, roll);
+	rc = make_listed(w, n, m->n_agents, listed);
 	m->agents = wb_zalloc(m->n_agents, sizeof(*m->agents));
 	if (rc < 0 || !m->agents)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		const struct peer *p = wb__serve_peer(s, w[i].agent);
 		const struct joined *j = p ? wb__serve_joined(p, o) : NULL;
-		struct roll *r = &(*roll)[w[i].plan.domain];
+		struct listed *r = &(*listed)[w[i].plan.domain];
 
 		if (!j && !w[i].is_absent)
 			return -ENOTCONN;
@@ -240,18 +241,18 @@ static int make_told(struct wb_serve *s, struct object *o, uint32_t version,
 		.head = o->next_plan->slice[0].digest,
 		.key = text,
 		.last_transfer = wb_reconcile_transfer_seen(o->r)};
-	struct roll *roll = NULL;
+	struct listed *listed = NULL;
 	int rc = key ? 0 : -EIO;
 
 	if (rc == 0) {
 		hex(key, KEY_BYTES, text);
-		rc = fill_endpoints(s, o, &m, &roll);
+		rc = fill_endpoints(s, o, &m, &listed);
 	}
 	if (rc == 0)
 		rc = fill_engines(o, &m);
 	if (rc == 0)
 		rc = encode_told(s, o, version, &m, out, err);
-	free_rolls(roll, m.n_agents);
+	free_listed(listed, m.n_agents);
 	wb_free(m.agents);
 	wb_free(m.engines);
 	explicit_bzero(text, sizeof(text));
