@@ -155,7 +155,7 @@ int wb__bench_source(const struct wb__ctl_opts *o, struct wb_err *err);
  * negative: who went away at what. */
 int wb__bench_receiver(const struct wb__ctl_opts *o, struct wb_err *err);
 
-/* What the receiver has found out; what is shown (bench_show.c). */
+/* What the receiver has found out; what is shown (bench.c). */
 struct wb__bench_sheet {
 	const char *transport, *from; /* from: the endpoint */
 	bool is_encrypted, is_spinning;

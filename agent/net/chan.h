@@ -107,7 +107,7 @@ static inline int wb_chan_send(struct wb_chan *ch, const void *frame, size_t byt
  * wb_chan_send_lent - the same for a frame whose end many channels send
  * @head:	its beginning, copied, @bytes of it
  * @rest:	what follows, not copied: given back when the system has it, or the channel has
- *ended. Not on failure.
+ *		ended; not on failure
  */
 int wb_chan_send_lent(
 	struct wb_chan *ch, const void *head, size_t bytes, const struct wb_lent *rest);

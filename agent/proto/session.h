@@ -155,8 +155,8 @@ int wb_session_send_frame(struct wb_session *s, const uint8_t *frame, size_t byt
 /**
  * wb_session_send_lent - send a message whose end is the same for many sessions
  * @msg:	a binary message without its last field, a blob, whose bytes @rest are; NULL: @rest
- *is the body, in the version agreed on 0: @rest is given back when it has gone; or as
- *wb_session_send(), then it is not.
+ *		is the body, in the version agreed on
+ * Returns 0: @rest is given back when it has gone; or as wb_session_send(): then it is not.
  */
 int wb_session_send_lent(
 	struct wb_session *s, uint16_t type, const void *msg, const struct wb_lent *rest);
