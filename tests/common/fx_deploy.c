@@ -5,28 +5,10 @@
 #include "base/mem.h"
 #include "tests/common/fx_plan.h"
 
+#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct gen {
-	struct wb_rng rng;
-	const struct fx_deploy_opts *o;
-	const struct wb_manifest *m;
-	struct fx_map *map; /* of the role at hand */
-	uint32_t n_layout;
-	bool is_rollout;
-};
-
-static uint32_t below(struct gen *g, uint64_t n)
-{
-	return (uint32_t)wb_rng_below(&g->rng, n);
-}
-
-static bool chance(struct gen *g, uint32_t one_in)
-{
-	return !below(g, one_in);
-}
 
 /* A piece of a tensor. */
 struct piece {
@@ -35,13 +17,39 @@ struct piece {
 	uint32_t n_row, n_col, row_step, col_step;
 };
 
+/* A layout while it is made. */
+struct tray {
+	struct fx_map f;
+	struct piece wait; /* is_mixed: for another of its size, to share a parameter with */
+	bool is_waiting;
+};
+
+struct gen {
+	struct wb_rng *rng;
+	const struct fx_deploy_opts *o;
+	const struct wb_manifest *m;
+	struct tray *tray; /* of the role at hand */
+	uint32_t n_layout;
+	bool is_rollout;
+};
+
+static uint32_t below(struct gen *g, uint64_t n)
+{
+	return (uint32_t)wb_rng_below(g->rng, n);
+}
+
+static bool chance(struct gen *g, uint32_t one_in)
+{
+	return !below(g, one_in);
+}
+
 static enum wb_dtype param_type(struct gen *g, enum wb_dtype wire)
 {
 	if (g->o->is_plain || !chance(g, 4))
 		return wire;
 	if (wire == WB_BF16)
 		return WB_F32;
-	return wire == WB_F32 && g->is_rollout ? WB_BF16 : wire;
+	return wire == WB_F32 && (g->is_rollout || g->o->is_mixed) ? WB_BF16 : wire;
 }
 
 static struct wb_op op_of(const struct piece *p, uint32_t param)
@@ -113,11 +121,80 @@ static void place(struct gen *g, struct fx_map *f, const struct piece *p)
 	fx_op(f, op);
 }
 
+/*
+ * One parameter of @n pieces of equal size: one after the other or interleaved, along its rows or
+ * columns; transposed, upside down, twice, with padding below and a gap behind each row.
+ */
+static void fuse(struct gen *g, struct fx_map *f, const struct piece *p, uint32_t n)
+{
+	bool is_turned = chance(g, 3), is_interleaved = chance(g, 2), is_wide = chance(g, 2);
+	uint32_t h = is_turned ? p->n_col : p->n_row, w = is_turned ? p->n_row : p->n_col;
+	uint32_t rows = is_wide ? h : n * h, cols = is_wide ? n * w : w;
+	uint32_t times = chance(g, 4) ? 2 : 1, pad = chance(g, 4) ? 1 + below(g, 3) : 0, id;
+	int64_t pitch = cols + (chance(g, 4) ? 1 + below(g, 5) : 0);
+	struct wb_param *x;
+	char name[16];
+
+	snprintf(name, sizeof(name), "p%u", f->map.n_param);
+	id = fx_param(
+		f, name, param_type(g, g->m->tensor[p->tensor].dtype), times * rows + pad, cols);
+	x = &f->map.param[id];
+	x->stride[0] = pitch;
+	x->span = (x->shape[0] - 1) * (uint64_t)pitch + cols;
+	if (pad)
+		fx_region(
+			f, (struct wb_region){id,
+				   chance(g, 2) ? WB_REGION_CONSTANT : WB_REGION_UNWRITTEN,
+				   times * rows * (uint64_t)pitch, (uint64_t)pitch, pad, cols, 0});
+	for (uint32_t i = 0; i < n; i++) {
+		int64_t down = is_interleaved && !is_wide ? n * pitch : pitch, right = 1;
+		int64_t at = is_interleaved ? i * pitch : i * h * pitch;
+		struct wb_op op = op_of(&p[i], id);
+
+		if (is_wide) {
+			right = is_interleaved ? n : 1;
+			at = is_interleaved ? i : i * w;
+		}
+		if (chance(g, 5)) {
+			at += (h - 1) * down;
+			down = -down;
+		}
+		op.dst = (uint64_t)at;
+		op.dst_row_stride = is_turned ? right : down;
+		op.dst_col_stride = is_turned ? down : right;
+		op.dst_repeat_stride = rows * pitch;
+		op.repeat = times;
+		fx_op(f, op);
+	}
+}
+
+/* With the one before, where that waits and has the same size. */
+static void give_mixed(struct gen *g, struct tray *t, const struct piece *p)
+{
+	struct piece two[2] = {t->wait, *p};
+	bool is_same = t->is_waiting && t->wait.n_row == p->n_row && t->wait.n_col == p->n_col &&
+		       g->m->tensor[t->wait.tensor].dtype == g->m->tensor[p->tensor].dtype;
+
+	if (is_same) {
+		fuse(g, &t->f, two, 2);
+		t->is_waiting = false;
+		return;
+	}
+	if (t->is_waiting)
+		fuse(g, &t->f, &t->wait, 1);
+	t->wait = *p;
+	t->is_waiting = true;
+}
+
 static void give(struct gen *g, uint32_t layout, const struct piece *p)
 {
-	place(g, &g->map[layout], p);
+	if (g->o->is_mixed) {
+		give_mixed(g, &g->tray[layout], p);
+		return;
+	}
+	place(g, &g->tray[layout].f, p);
 	if (!g->o->is_plain && chance(g, 12))
-		place(g, &g->map[layout], p); /* a second copy, elsewhere */
+		place(g, &g->tray[layout].f, p); /* a second copy, elsewhere */
 }
 
 /* A piece to one layout, sometimes to a second one too. */
@@ -212,20 +289,35 @@ static void spread(struct gen *g, uint32_t tensor)
 	}
 }
 
-static void make_manifest(struct gen *g, struct wb_manifest **out)
+/* Mixed ones are of all sizes. */
+static uint32_t side_of(struct gen *g)
+{
+	return g->o->is_mixed ? WB_MAX(g->o->side_max >> 2 * below(g, 3), 1) : g->o->side_max;
+}
+
+/* Where they are mixed, every second one has the size of the one before. */
+static void make_manifest(struct gen *g, struct fx_deploy *d)
 {
 	static const enum wb_dtype types[] = {WB_BF16, WB_BF16, WB_F32, WB_I8};
 	struct wb_tensor *t = calloc(g->o->n_tensor, sizeof(*t));
 	char(*name)[16] = calloc(g->o->n_tensor, sizeof(*name));
+	uint64_t rows = 0, cols = 0;
 
 	for (uint32_t i = 0; i < g->o->n_tensor; i++) {
+		if (!g->o->is_mixed || !i || chance(g, 2)) {
+			cols = 1 + below(g, side_of(g));
+			rows = chance(g, 6) ? 0 : 1 + below(g, side_of(g)); /* 0: one axis */
+		}
 		snprintf(name[i], sizeof(name[i]), "t%u", i);
-		t[i] = fx_tensor(name[i], types[below(g, WB_ARRAY_SIZE(types))],
-			chance(g, 6) ? 0 : 1 + below(g, g->o->side_max),
-			1 + below(g, g->o->side_max));
+		t[i] = fx_tensor(name[i], types[below(g, WB_ARRAY_SIZE(types))], rows, cols);
 	}
-	if (wb_manifest_create(t, g->o->n_tensor, out, NULL) < 0)
+	if (wb_manifest_create(t, g->o->n_tensor, &d->m, NULL) < 0)
 		abort();
+	d->base = calloc(d->m->n, sizeof(*d->base));
+	for (uint32_t i = 0; i < d->m->n; i++) {
+		d->base[i] = d->n_elem;
+		d->n_elem += d->m->tensor[i].rows * d->m->tensor[i].cols;
+	}
 	free(t);
 	free(name);
 }
@@ -233,15 +325,18 @@ static void make_manifest(struct gen *g, struct wb_manifest **out)
 static void make_layouts(struct gen *g, struct wb_map **out, uint32_t n)
 {
 	g->n_layout = n;
-	g->map = calloc(n, sizeof(*g->map));
+	g->tray = calloc(n, sizeof(*g->tray));
 	for (uint32_t l = 0; l < n; l++)
-		g->map[l].m = g->m;
+		g->tray[l].f.m = g->m;
 	for (uint32_t t = 0; t < g->m->n; t++)
 		if (!g->is_rollout || !chance(g, 8))
 			spread(g, t);
-	for (uint32_t l = 0; l < n; l++)
-		out[l] = fx_map_done(&g->map[l]);
-	free(g->map);
+	for (uint32_t l = 0; l < n; l++) {
+		if (g->tray[l].is_waiting)
+			fuse(g, &g->tray[l].f, &g->tray[l].wait, 1);
+		out[l] = fx_map_done(&g->tray[l].f);
+	}
+	free(g->tray);
 }
 
 /* Trainers: one or two of each layout, two to a domain.  Rollouts: engines of all layouts, domains
@@ -259,19 +354,41 @@ static void make_workers(struct gen *g, struct fx_deploy *d, uint32_t n_t, uint3
 	for (uint32_t i = 0; i < n_r * engines; i++)
 		d->worker[at++] = (struct wb_plan_worker){WB_ROLE_ROLLOUT, n_t + i % n_r, i / n_r,
 			n_domain + i / size, n_domain + i / size / per_node, 1000000000};
-	d->in = (struct wb_plan_input){.manifest = d->m,
-		.layout = (const struct wb_map *const *)d->layout,
-		.n_layout = n_t + n_r,
-		.worker = d->worker,
-		.n_worker = n};
+	d->n_trainer = n_t * copies;
+	d->in.n_worker = n;
+}
+
+/* Domains and nodes cut across roles and engines; rails are all alike, or none like another. */
+static void make_mixed_workers(struct gen *g, struct fx_deploy *d, uint32_t n_t, uint32_t n_r)
+{
+	uint32_t trainers = n_t * (1 + below(g, 2)), n = trainers + n_r * (1 + below(g, 2));
+	uint32_t size = 1 + below(g, n);
+	bool is_even = chance(g, 3);
+
+	ck_assert_uint_le(n, FX_DEPLOY_WORKERS);
+	d->worker = calloc(n, sizeof(*d->worker));
+	for (uint32_t i = 0; i < n; i++) {
+		bool is_rollout = i >= trainers;
+		uint32_t k = is_rollout ? i - trainers : i;
+
+		d->worker[i] = (struct wb_plan_worker){
+			is_rollout ? WB_ROLE_ROLLOUT : WB_ROLE_TRAINER,
+			is_rollout ? n_t + k % n_r : k % n_t, is_rollout ? k / n_r : 0, i / size,
+			i / size / 2, is_even ? 1000000 : 200000 + below(g, 2000000)};
+	}
+	d->n_trainer = trainers;
+	d->in.n_worker = n;
+	d->in.lends_rails = true;
+	d->in.chunk_bytes = WB_CHUNK_BYTES_LEAST + 64 * below(g, 3);
 }
 
 void fx_deploy_random(struct fx_deploy *d, const struct fx_deploy_opts *o)
 {
-	struct gen g = {.rng = {o->seed}, .o = o};
+	struct gen g = {.rng = &d->rng, .o = o};
 	uint32_t n_t, n_r;
 
-	make_manifest(&g, &d->m);
+	*d = (struct fx_deploy){.rng.state = o->seed};
+	make_manifest(&g, d);
 	g.m = d->m;
 	n_t = 1 + below(&g, o->trainers_max);
 	n_r = 1 + below(&g, o->rollouts_max);
@@ -279,7 +396,29 @@ void fx_deploy_random(struct fx_deploy *d, const struct fx_deploy_opts *o)
 	make_layouts(&g, d->layout, n_t);
 	g.is_rollout = true;
 	make_layouts(&g, d->layout + n_t, n_r);
-	make_workers(&g, d, n_t, n_r);
+	(o->is_mixed ? make_mixed_workers : make_workers)(&g, d, n_t, n_r);
+	d->n_trainer_layout = n_t;
+	d->in.manifest = d->m;
+	d->in.layout = (const struct wb_map *const *)d->layout;
+	d->in.n_layout = n_t + n_r;
+	d->in.worker = d->worker;
+}
+
+void fx_deploy_mixed(struct fx_deploy *d, uint64_t seed)
+{
+	struct fx_deploy_opts o = {.seed = seed,
+		.n_tensor = 2 + (uint32_t)(seed % 8),
+		.side_max = 64,
+		.trainers_max = FX_DEPLOY_LAYOUTS,
+		.rollouts_max = FX_DEPLOY_LAYOUTS,
+		.is_mixed = true};
+
+	fx_deploy_random(d, &o);
+}
+
+const struct wb_map *fx_deploy_map(const struct fx_deploy *d, uint32_t worker)
+{
+	return d->layout[d->worker[worker].layout];
 }
 
 void fx_deploy_finish(struct fx_deploy *d)
@@ -289,4 +428,5 @@ void fx_deploy_finish(struct fx_deploy *d)
 	wb_manifest_destroy(d->m);
 	free(d->layout);
 	free(d->worker);
+	free(d->base);
 }

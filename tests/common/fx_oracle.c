@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t fx_tensor_of(const struct fx_random *d, uint64_t e)
+uint32_t fx_tensor_of(const struct fx_deploy *d, uint64_t e)
 {
 	uint32_t t = d->m->n - 1;
 
@@ -15,7 +15,7 @@ uint32_t fx_tensor_of(const struct fx_random *d, uint64_t e)
 	return t;
 }
 
-size_t fx_elem_bytes(const struct fx_random *d, uint64_t e)
+size_t fx_elem_bytes(const struct fx_deploy *d, uint64_t e)
 {
 	return wb_dtype_bytes(d->m->tensor[fx_tensor_of(d, e)].dtype);
 }
@@ -41,7 +41,7 @@ void fx_cast(enum wb_dtype wire, enum wb_dtype param, const uint8_t *from, uint8
 	}
 }
 
-void fx_walk(const struct fx_random *d, const struct wb_map *map,
+void fx_walk(const struct fx_deploy *d, const struct wb_map *map,
 	void (*each)(void *, const struct wb_op *, uint64_t, uint64_t), void *cookie)
 {
 	for (uint32_t i = 0; i < map->n_op; i++) {
@@ -62,7 +62,7 @@ void fx_walk(const struct fx_random *d, const struct wb_map *map,
 }
 
 struct marking {
-	const struct fx_random *d;
+	const struct fx_deploy *d;
 	const struct wb_map *map;
 	uint8_t *has;
 };
@@ -77,7 +77,7 @@ static void mark(void *cookie, const struct wb_op *o, uint64_t e, uint64_t at)
 	k->has[e] |= is_rounded ? HAS_ROUNDED : HAS_EXACT;
 }
 
-uint8_t fx_held(const struct fx_random *d, const struct fx_oracle *o, uint64_t e)
+uint8_t fx_held(const struct fx_deploy *d, const struct fx_oracle *o, uint64_t e)
 {
 	uint8_t has = 0;
 
@@ -86,12 +86,12 @@ uint8_t fx_held(const struct fx_random *d, const struct fx_oracle *o, uint64_t e
 	return has;
 }
 
-uint8_t *fx_image_at(const struct fx_random *d, const struct fx_oracle *o, uint32_t t, uint64_t i)
+uint8_t *fx_image_at(const struct fx_deploy *d, const struct fx_oracle *o, uint32_t t, uint64_t i)
 {
 	return o->image + d->m->tensor[t].byte_base + i * wb_dtype_bytes(d->m->tensor[t].dtype);
 }
 
-void fx_oracle_init(struct fx_oracle *o, struct fx_random *d)
+void fx_oracle_init(struct fx_oracle *o, struct fx_deploy *d)
 {
 	const struct wb_tensor *last = &d->m->tensor[d->m->n - 1];
 	uint64_t bytes = last->byte_base + last->rows * last->cols * 4 + 64;
@@ -126,7 +126,7 @@ void fx_oracle_init(struct fx_oracle *o, struct fx_random *d)
 	}
 }
 
-void fx_oracle_finish(struct fx_oracle *o, const struct fx_random *d)
+void fx_oracle_finish(struct fx_oracle *o, const struct fx_deploy *d)
 {
 	for (uint32_t l = 0; l < d->in.n_layout; l++)
 		free(o->has[l]);

@@ -166,7 +166,7 @@ enum rates { EQUAL, SLOW_ROLLOUTS, SLOW_ALL, UNKNOWN, UNSAID };
 /* Slow are a third of the rails. */
 static struct wb_plan *plan_of(struct fx_deploy *d, uint64_t seed, enum rates rates)
 {
-	struct fx_deploy_opts o = {seed, 16, 20000, 5, 5, seed % 2, false};
+	struct fx_deploy_opts o = {seed, 16, 20000, 5, 5, .is_plain = seed % 2};
 	struct wb_rng rng = {seed};
 	struct wb_plan *p = NULL;
 	struct wb_err err = {0};

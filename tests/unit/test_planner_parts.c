@@ -11,8 +11,8 @@
 #include "planner/deploy/deploy.h"
 #include "planner/parts.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_deploy.h"
 #include "tests/common/fx_plan.h"
-#include "tests/common/fx_random.h"
 #include "tests/common/fx_small.h"
 
 #include <check.h>
@@ -198,14 +198,14 @@ static void check_part(const struct wb_plan *whole, const struct wb_plan *part)
 
 START_TEST(parts_together_are_the_plan_and_each_has_what_is_its_own)
 {
-	struct fx_random d;
+	struct fx_deploy d;
 	struct wb_plan_slice *slice;
 	struct wb_plan *p = NULL, *back = NULL;
 	struct wb_err err = {0};
 	struct wb_buf b;
 	int n;
 
-	fx_random_init(&d, first_seed + (uint64_t)_i);
+	fx_deploy_mixed(&d, first_seed + (uint64_t)_i);
 	ck_assert_msg(!wb_plan_create(&d.in, &p, &err), "%s", err.msg);
 	n = fx_packed(p, &b, &slice);
 	for (int k = 1; k < n; k++) {
@@ -221,7 +221,7 @@ START_TEST(parts_together_are_the_plan_and_each_has_what_is_its_own)
 	wb_plan_destroy(p);
 	wb_buf_finish(&b);
 	wb_free(slice);
-	fx_random_finish(&d);
+	fx_deploy_finish(&d);
 }
 END_TEST
 

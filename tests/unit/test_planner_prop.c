@@ -277,7 +277,11 @@ static void check_worker(const struct fx_deploy *d, const struct wb_plan *p, uin
 
 START_TEST(packed_bytes_assemble_to_what_a_load_gives)
 {
-	struct fx_deploy_opts o = {first_seed + (uint64_t)_i, 12, 40, 4, 4, false, false};
+	struct fx_deploy_opts o = {.seed = first_seed + (uint64_t)_i,
+		.n_tensor = 12,
+		.side_max = 40,
+		.trainers_max = 4,
+		.rollouts_max = 4};
 	struct fx_deploy d;
 	struct wb_rng rng = {o.seed ^ 77};
 	struct wb_plan *p;

@@ -11,9 +11,9 @@
 #include "base/mem.h"
 #include "planner/binding.h"
 #include "tests/common/fx_check.h"
+#include "tests/common/fx_deploy.h"
 #include "tests/common/fx_oracle.h"
 #include "tests/common/fx_plan.h"
-#include "tests/common/fx_random.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -29,7 +29,7 @@ static uint64_t first_seed = 1;
 /* ---- workers ---- */
 
 struct body {
-	const struct fx_random *d;
+	const struct fx_deploy *d;
 	const struct fx_oracle *o;
 	const struct wb_map *map;
 	struct wb_binding *b;
@@ -56,10 +56,10 @@ static void load(void *cookie, const struct wb_op *op, uint64_t e, uint64_t at)
 	b->once[op->param][at]++;
 }
 
-static void body_init(struct body *b, const struct fx_random *d, const struct fx_oracle *o,
+static void body_init(struct body *b, const struct fx_deploy *d, const struct fx_oracle *o,
 	const struct wb_plan *p, uint32_t worker)
 {
-	const struct wb_map *map = fx_random_map(d, worker);
+	const struct wb_map *map = fx_deploy_map(d, worker);
 	struct wb_err err = {0};
 
 	*b = (struct body){.d = d, .o = o, .map = map};
@@ -139,7 +139,7 @@ struct wire {
 };
 
 static struct wire wire_of(
-	const struct fx_random *d, const struct fx_oracle *o, const struct wb_plan *p, uint32_t cls)
+	const struct fx_deploy *d, const struct fx_oracle *o, const struct wb_plan *p, uint32_t cls)
 {
 	const struct wb_class *k = &p->cls[cls];
 	struct wire w = {malloc(k->bytes), NULL, wb_dtype_bytes((enum wb_dtype)k->dtype)};
@@ -166,21 +166,21 @@ static struct wire wire_of(
 }
 
 struct run {
-	const struct fx_random *d;
+	const struct fx_deploy *d;
 	const struct fx_oracle *o;
 	const struct wb_plan *p;
-	struct wb_plan *part[FX_RANDOM_WORKERS]; /* by domain: what its agent has of the plan */
+	struct wb_plan *part[FX_DEPLOY_WORKERS]; /* by domain: what its agent has of the plan */
 	uint32_t n_part;
-	struct body body[FX_RANDOM_WORKERS];
+	struct body body[FX_DEPLOY_WORKERS];
 	struct wire *wire; /* by class */
 	uint8_t *sent; /* by element: times trainers sent it for those who pass it on */
-	uint8_t *came[FX_RANDOM_WORKERS]; /* by node: times it came over the network to share */
-	uint8_t *into[FX_RANDOM_WORKERS]; /* by domain: times it came there to share */
-	uint8_t *rounded[FX_RANDOM_WORKERS]; /* by worker: times it came to be rounded */
-	uint64_t out[WB_STAGES][FX_RANDOM_WORKERS], in[WB_STAGES][FX_RANDOM_WORKERS]; /* bytes */
-	uint64_t net_out[FX_RANDOM_WORKERS], net_in[FX_RANDOM_WORKERS]; /* those between nodes */
+	uint8_t *came[FX_DEPLOY_WORKERS]; /* by node: times it came over the network to share */
+	uint8_t *into[FX_DEPLOY_WORKERS]; /* by domain: times it came there to share */
+	uint8_t *rounded[FX_DEPLOY_WORKERS]; /* by worker: times it came to be rounded */
+	uint64_t out[WB_STAGES][FX_DEPLOY_WORKERS], in[WB_STAGES][FX_DEPLOY_WORKERS]; /* bytes */
+	uint64_t net_out[FX_DEPLOY_WORKERS], net_in[FX_DEPLOY_WORKERS]; /* those between nodes */
 	uint64_t near; /* those between agents of a node, after the network */
-	uint64_t lent[FX_RANDOM_WORKERS]; /* of in: for other workers */
+	uint64_t lent[FX_DEPLOY_WORKERS]; /* of in: for other workers */
 };
 
 /* Each element of a box says where in the checkpoint it is, which keys the checksum. */
@@ -292,7 +292,7 @@ static void carry_out_stage(struct run *x, uint32_t stage, bool is_local)
 		}
 }
 
-static void run_init(struct run *x, const struct fx_random *d, const struct fx_oracle *o,
+static void run_init(struct run *x, const struct fx_deploy *d, const struct fx_oracle *o,
 	const struct wb_plan *p)
 {
 	memset(x, 0, sizeof(*x));
@@ -364,7 +364,7 @@ static uint32_t needing(const struct run *x, uint32_t node, uint64_t e)
 
 static void check_volumes(const struct run *x)
 {
-	const struct fx_random *d = x->d;
+	const struct fx_deploy *d = x->d;
 
 	for (uint64_t e = 0; e < d->n_elem; e++) {
 		ck_assert_uint_eq(x->sent[e], needed(x, UINT32_MAX, e) & HAS_EXACT ? 1 : 0);
@@ -423,8 +423,8 @@ static bool is_near_any(const struct run *x, uint8_t need, uint64_t e, bool is_a
 
 static double send_bound(const struct run *x, bool is_all)
 {
-	const struct fx_random *d = x->d;
-	double *bytes = calloc(1u << d->n_trainer, sizeof(*bytes)), rate[FX_RANDOM_WORKERS], best;
+	const struct fx_deploy *d = x->d;
+	double *bytes = calloc(1u << d->n_trainer, sizeof(*bytes)), rate[FX_DEPLOY_WORKERS], best;
 
 	for (uint32_t i = 0; i < d->n_trainer; i++)
 		rate[i] = (double)d->worker[i].rail_bytes_per_s;
@@ -449,7 +449,7 @@ static double send_bound(const struct run *x, bool is_all)
 /* What a node takes over what its rails take in a second, as any of them may land it. */
 static double take_bound(const struct run *x, uint32_t node, bool is_all)
 {
-	const struct fx_random *d = x->d;
+	const struct fx_deploy *d = x->d;
 	double bytes = 0, rate = 0;
 
 	for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
@@ -470,7 +470,7 @@ static double take_bound(const struct run *x, uint32_t node, bool is_all)
  * they take in a second. */
 static double take_time(const struct run *x, uint32_t node, uint32_t set)
 {
-	const struct fx_random *d = x->d;
+	const struct fx_deploy *d = x->d;
 	double bytes = 0, rate = 0;
 
 	for (uint32_t i = d->n_trainer; i < x->p->n_worker; i++)
@@ -502,7 +502,7 @@ static double take_least(const struct run *x, uint32_t node)
 /* max(M / B_T, max_v M_v / B_v), from elements and nodes. */
 static double node_bound(const struct run *x)
 {
-	const struct fx_random *d = x->d;
+	const struct fx_deploy *d = x->d;
 	double egress = 0, model = 0, best;
 
 	for (uint64_t e = 0; e < d->n_elem; e++) {
@@ -577,7 +577,7 @@ static json_int_t number(const json_t *o, const char *key)
 
 static uint32_t count_peers(const struct run *x, uint32_t worker)
 {
-	bool seen[FX_RANDOM_WORKERS] = {0};
+	bool seen[FX_DEPLOY_WORKERS] = {0};
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < x->p->n_route; i++) {
@@ -587,7 +587,7 @@ static uint32_t count_peers(const struct run *x, uint32_t worker)
 			(r->src_rail == worker || r->dst_rail == worker))
 			seen[r->src_rail == worker ? r->dst_rail : r->src_rail] = true;
 	}
-	for (uint32_t i = 0; i < FX_RANDOM_WORKERS; i++)
+	for (uint32_t i = 0; i < FX_DEPLOY_WORKERS; i++)
 		n += seen[i];
 	return n;
 }
@@ -631,13 +631,13 @@ static void check_said(const struct run *x)
 
 START_TEST(a_plan_carried_out_gives_what_a_load_gives)
 {
-	struct fx_random d;
+	struct fx_deploy d;
 	struct fx_oracle o;
 	struct wb_plan *p = NULL;
 	struct wb_err err = {0};
 	struct run x;
 
-	fx_random_init(&d, first_seed + (uint64_t)_i);
+	fx_deploy_mixed(&d, first_seed + (uint64_t)_i);
 	fx_oracle_init(&o, &d);
 	ck_assert_msg(!wb_plan_create(&d.in, &p, &err), "%s", err.msg);
 	ck_assert_msg(!wb_plan_check(p, d.m, d.in.layout, &err), "%s", err.msg);
@@ -650,7 +650,7 @@ START_TEST(a_plan_carried_out_gives_what_a_load_gives)
 	run_finish(&x);
 	wb_plan_destroy(p);
 	fx_oracle_finish(&o, &d);
-	fx_random_finish(&d);
+	fx_deploy_finish(&d);
 }
 END_TEST
 
