@@ -33,10 +33,26 @@ def stop(llm):
     llm.llm_engine.engine_core.shutdown()
 
 
-def main(said, extension="no_amx.Rollout", connect=None, update=None, **more):
-    """connect, update: by other means than weightbridge.adapters.vllm's.  more: arguments of LLM."""
+def environment():
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")  # two workers on a machine of one NUMA node
+
+
+def as_exported(said, was):
+    """was: what was generated first, and after each version; LLMs that are started from the exports say the same."""
+    assert len({json.dumps(w) for w in was}) == len(was), "an update changed nothing"
+    for version in range(1, said["versions"] + 1):
+        other = start(os.path.join(said["exports"], f"v{version}"), said["n"])
+        want = generated(other)
+        stop(other)
+        assert [t for t, _ in want] == [t for t, _ in was[version]], (want, was[version])
+        assert want == was[version], "equal tokens, but other probabilities"
+        print(f"equal {version}: {sum(len(t) for t, _ in want)} tokens, 0 as before", flush=True)
+
+
+def main(said, extension="no_amx.Rollout", connect=None, update=None, **more):
+    """connect, update: by other means than weightbridge.adapters.vllm's.  more: arguments of LLM."""
+    environment()
     from vllm.config import WeightTransferConfig
 
     from weightbridge.adapters import vllm as wb
@@ -50,14 +66,7 @@ def main(said, extension="no_amx.Rollout", connect=None, update=None, **more):
         was.append(generated(llm))
         print(f"updated {version}", flush=True)
     stop(llm)
-    assert len({json.dumps(w) for w in was}) == len(was), "an update changed nothing"
-    for version in range(1, said["versions"] + 1):
-        other = start(os.path.join(said["exports"], f"v{version}"), said["n"])
-        want = generated(other)
-        stop(other)
-        assert [t for t, _ in want] == [t for t, _ in was[version]], (want, was[version])
-        assert want == was[version], "equal tokens, but other probabilities"
-        print(f"equal {version}: {sum(len(t) for t, _ in want)} tokens, 0 as before", flush=True)
+    as_exported(said, was)
 
 
 if __name__ == "__main__":

@@ -90,8 +90,8 @@ def inside():
             ranks, kept = [new(r, n) for r in range(n)], {}
             for e in ranks:
                 e._keep(iter({**whole, "of nobody": torch.zeros(1)}.items()))
-                assert not kept.keys() & e._kept.keys()
-                kept.update(e._kept)
+                assert not kept.keys() & e._kept.tensors.keys()
+                kept.update(e._kept.tensors)
             assert kept.keys() == whole.keys(), (n, kept.keys())
             for name, t in whole.items():
                 assert torch.equal(kept[name], t.to(torch.bfloat16)), name
@@ -124,12 +124,12 @@ def late_send(e, whole, refused):
         raise WeightBridgeTimeout("not released after 600 s")
 
     e._keep(iter(whole.items()))
-    before = {n: t.clone() for n, t in e._kept.items()}
+    before = {n: t.clone() for n, t in e._kept.tensors.items()}
     e._adapter = SimpleNamespace(wait_released=reads)
     left = iter({n: t + 1 for n, t in whole.items()}.items())
     refused("still being sent", lambda: asyncio.run(e.send_weights(left, 2)))
     assert next(left, None) is None, "a rank left the others in a collective call"
-    assert all(torch.equal(t, before[n]) for n, t in e._kept.items()), "a version that is being sent was changed"
+    assert all(torch.equal(t, before[n]) for n, t in e._kept.tensors.items()), "a version that is being sent was changed"
 
 
 async def listed(stream):

@@ -37,7 +37,7 @@ class Trainer(ActorRolloutRefWorker):
         """A step of AdamW and an export by Transformers' own means; the bytes that this rank keeps for transfers."""
         self.side.step()
         self.side.export(folder)
-        return sum(t.nbytes for t in self.checkpoint_engine._kept.values())
+        return sum(t.nbytes for t in self.checkpoint_engine._kept.tensors.values())
 
 
 class Server:
@@ -70,4 +70,4 @@ class Rollout(CheckpointEngineWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def places(self):
-        return os.getpid(), [(n, t.data_ptr()) for n, t in self.checkpoint_engine._kept.items()]
+        return os.getpid(), [(n, t.data_ptr()) for n, t in self.checkpoint_engine._kept.tensors.items()]

@@ -142,6 +142,7 @@ class _Adapter:
         self._keep = None  # what holds the attached memory
         self._places = None  # where it is; None: nothing is attached
         self._finalizer = None
+        self.watch = lambda: None  # called about once a second while connect() waits for the plan; may raise, which ends it
 
     def connect(self, timeout=None, progress=None):
         """Attach to the agent, and wait until every member has and the plan is active.
@@ -345,9 +346,7 @@ class _Adapter:
         self.acquire_memory(params, kept, timeout)
 
     def _wait_planned(self, timeout, progress, waiting):
-        if progress is None:
-            progress = is_terminal()
-        if progress is True:
+        if progress is True or (progress is None and is_terminal()):
             progress = line
         raised, told, plan = [], [None], _lib.Plan()
 
@@ -366,6 +365,7 @@ class _Adapter:
         callback = _lib.Progress(tell)
 
         def once(ns, err):
+            self.watch()
             rc = _lib.load().wb_client_wait_planned(self._handle, ns, callback, None, plan, err)
             if raised:
                 raise raised[0]

@@ -29,10 +29,10 @@ import time
 import torch
 from verl.checkpoint_engine.base import CheckpointEngine, CheckpointEngineRegistry
 
-from .. import arrays
 from .. import manifest as manifests
-from ..errors import WeightBridgeError, WeightBridgeTimeout
+from ..errors import WeightBridgeError
 from . import ReceiverAdapter, SenderAdapter
+from .streams import Kept, share
 
 NAME = "weightbridge"
 STEP = "weightbridge.step"  # what vLLM's workers that receive themselves get in place of tensors: the version, -1 = the next
@@ -61,7 +61,7 @@ class Engine(CheckpointEngine):
         self._inside, self._timeout = inside_vllm, timeout
         self._options = {"manifest": self._tensors, "socket": socket, "object": object}
         self._rank, self._n, self._engine = 0, 1, None
-        self._adapter, self._kept, self._told = None, {}, False
+        self._adapter, self._kept = None, Kept(self._tensors, ())
 
     # ---- verl's four steps around an update ----
 
@@ -92,44 +92,15 @@ class Engine(CheckpointEngine):
         """Sends what the generator gives; when it returns every replica has it.  Raises TransferFailed otherwise."""
         self._keep(weights)
         if self._adapter is None:
-            self._connect(SenderAdapter(self._fill, params=self._kept, rank=self._rank, **self._options))
+            self._connect(SenderAdapter(self._kept.fill, params=self._kept.tensors, rank=self._rank, **self._options))
         begin = time.monotonic()
         self._adapter.send_weights(global_steps, timeout=self._timeout).wait(self._timeout)
         return {"weightbridge/transfer_s": time.monotonic() - begin}
 
     def _keep(self, weights):
-        """Goes through all of it on every rank, also where something is wrong: the others wait in collective calls."""
-        if not self._kept:
-            self._kept = self._memory(share(self._tensors, self._rank, self._n))
-        late = self._late()
-        seen, wrong, more = set(), [], []
-        for name, tensor in weights:
-            shape = self._shapes.get(name)
-            if shape is None:
-                more.append(name)
-            elif tuple(tensor.shape) != shape:
-                wrong.append(f"tensor {name} is {list(tensor.shape)}, the checkpoint has {list(shape)}")
-            else:
-                seen.add(name)
-                if name in self._kept and not late:
-                    self._kept[name].copy_(tensor)
-        if late:
-            raise late
-        wrong += [f"the trainer does not export {n}" for n in self._shapes if n not in seen and not wrong]
-        if wrong:
-            raise WeightBridgeError(wrong[0] + (f", and {len(wrong) - 1} more" if wrong[1:] else ""))
-        if more and not self._told:
-            _log.warning("not sent, as the rollouts' checkpoint does not have them: %s", ", ".join(more[:8]))
-        self._told = True
-
-    def _late(self):
-        """None, or the error of a version that was given up at its timeout and is still read from here."""
-        try:
-            if self._adapter is not None:
-                self._adapter.wait_released(self._timeout)
-        except WeightBridgeTimeout as e:
-            return WeightBridgeTimeout(f"the version before is still being sent, and was not changed: {e}", e.code)
-        return None
+        if not self._kept.tensors:
+            self._kept = Kept(self._tensors, share(self._tensors, self._rank, self._n))
+        self._kept.take(weights, self._adapter, self._timeout)
 
     # ---- a rollout's worker ----
 
@@ -137,12 +108,12 @@ class Engine(CheckpointEngine):
         """Waits for the version, and returns an iterator over all tensors; where vLLM receives itself, over the version."""
         if not self._inside:
             if self._adapter is None:
-                self._kept = self._memory(self._tensors)
-                self._connect(ReceiverAdapter(self._fill, params=self._kept, rank=self._rank, engine=self._engine,
+                self._kept = Kept(self._tensors, self._tensors)
+                self._connect(ReceiverAdapter(self._kept.fill, params=self._kept.tensors, rank=self._rank, engine=self._engine,
                                               **self._options))
             wait(self._adapter, global_steps, self._timeout)
         return self._stream({STEP: torch.tensor([-1 if global_steps is None else global_steps])} if self._inside
-                            else self._kept)
+                            else self._kept.tensors)
 
     @staticmethod
     async def _stream(tensors):
@@ -151,38 +122,9 @@ class Engine(CheckpointEngine):
 
     # ---- both ----
 
-    @staticmethod
-    def _memory(tensors):
-        make = arrays.maker("torch", False)
-        return {n: torch.empty(shape, dtype=make.dtypes[kind]) for n, shape, kind in tensors}
-
-    def _fill(self, weights):
-        for name, tensor in weights:
-            if name in self._kept:
-                self._kept[name].copy_(tensor)
-
     def _connect(self, adapter):
         adapter.connect(self._timeout)
         self._adapter = adapter
-
-
-def share(tensors, rank, n):
-    """The tensors of a manifest that one of n ranks sends: all get about the same number of bytes, whole tensors each."""
-    size = arrays.maker("torch", False).dtypes
-    loads, mine = [0] * n, []
-    for entry in sorted(tensors, key=lambda t: (-_count(t[1]) * size[t[2]].itemsize, t[0])):
-        least = loads.index(min(loads))
-        loads[least] += _count(entry[1]) * size[entry[2]].itemsize
-        if least == rank:
-            mine.append(entry)
-    return mine
-
-
-def _count(shape):
-    n = 1
-    for k in shape:
-        n *= k
-    return n
 
 
 def wait(receiver, version, timeout):

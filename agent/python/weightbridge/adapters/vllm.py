@@ -22,6 +22,7 @@ changes what such a model says).
 """
 
 import os
+import time
 from dataclasses import dataclass
 
 import torch
@@ -53,9 +54,11 @@ class Init(WeightTransferInitInfo):
 
 @dataclass
 class Wait(WeightTransferUpdateInfo):
-    """timeout: seconds to wait for a transfer; None: as long as it takes."""
+    """timeout: seconds to wait for a transfer; None: as long as it takes.  version: what comes before it is not the one that
+    is waited for (an engine that joins late is given what the others have first); None: any is."""
 
     timeout: "float | None" = None
+    version: "int | None" = None
 
 
 class Engine(WeightTransferEngine):
@@ -104,7 +107,12 @@ class Engine(WeightTransferEngine):
         self.receive_weights(self.parse_update_info(update_info))  # nothing runs beside it that could be waited for
 
     def receive_weights(self, update_info):
-        self.update = self.receiver.next_update(update_info.timeout)
+        end = None if update_info.timeout is None else time.monotonic() + update_info.timeout
+        while True:
+            done = self.receiver.next_update(None if end is None else max(0.0, end - time.monotonic()))
+            if update_info.version is None or done.version >= update_info.version:
+                break
+        self.update = done
 
     def finish_weight_update(self):
         """Gives what has come to vLLM's own loader; parameters stay at their addresses."""
