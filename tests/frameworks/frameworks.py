@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The frameworks as worker.py has them: a class each, with what it takes to build one rank on a CPU."""
 import copy
+import ctypes
 import json
 import os
 import sys
@@ -9,8 +10,9 @@ import torch
 
 
 def raw(t):
-    return t.detach().contiguous().view(torch.uint8).numpy().tobytes() if t.dim() else t.detach().reshape(1).view(
-        torch.uint8).numpy().tobytes()
+    """A tensor's bytes.  Not by numpy(): storage that NumPy has seen cannot be resized, as Megatron does to offload it."""
+    t = t.detach().contiguous()
+    return ctypes.string_at(t.data_ptr(), t.nbytes) if t.nbytes else b""
 
 
 def shared_name(store):
@@ -381,7 +383,9 @@ class Megatron(Worker):
 
         self.held = megatron.Chunks(self.model, self.bridge)
         self.held.load(read(said["model"]))
-        self.optimizer, self.steps = torch.optim.AdamW(self.model.parameters(), lr=0.01), 0
+        self.is_wrapped, self.steps = bool(said.get("parallel", {}).get("wrapped")), 0
+        self.optimizer = (megatron_cpu.optimizer(self.model) if self.is_wrapped else
+                          torch.optim.AdamW([p for chunk in self.model for p in chunk.parameters()], lr=0.01))
 
     def tensors(self):
         return self.held.params()
@@ -389,7 +393,9 @@ class Megatron(Worker):
     def sender(self):
         from weightbridge.adapters import megatron
 
-        return megatron.sender([self.model], self.bridge, self.said["model"], **self.common)
+        if self.is_wrapped:
+            self.refused()
+        return megatron.sender(self.model, self.bridge, self.said["model"], **self.common)
 
     def load(self, weights):
         from weightbridge.errors import WeightBridgeError
@@ -409,22 +415,75 @@ class Megatron(Worker):
     def step(self):
         import zlib
 
+        import megatron_cpu
+
         self.steps += 1
         for name, t in self.tensors().items():
             made = torch.randn(t.shape, generator=torch.Generator().manual_seed(zlib.crc32(f"{name} {self.steps}".encode())))
-            if t.requires_grad:
-                t.grad = made.to(t.dtype)
-            else:
+            if not t.requires_grad:
                 t.add_(made)
-        self.optimizer.step()
+            elif self.is_wrapped:
+                t.main_grad.copy_(made)
+            else:
+                t.grad = made.to(t.dtype)
+        if self.is_wrapped:
+            with megatron_cpu.AsOnGpu():
+                self.optimizer.step()
+        else:
+            self.optimizer.step()
+
+    def refused(self):
+        """A module that is cut as Megatron-FSDP cuts."""
+        from torch.distributed.tensor import Shard, distribute_tensor
+        from weightbridge.adapters import megatron
+        from weightbridge.errors import WeightBridgeError
+
+        mesh, cut = torch.distributed.device_mesh.init_device_mesh("cpu", (self.said["n"],)), torch.nn.Linear(4, 4, bias=False)
+        cut.weight = torch.nn.Parameter(distribute_tensor(cut.weight.detach(), mesh, [Shard(0)]))
+        try:
+            megatron.Chunks([cut], self.bridge)
+        except WeightBridgeError as e:
+            assert "parameter weight is cut over ranks as a DTensor" in str(e), e
+        else:
+            raise AssertionError("a module under Megatron-FSDP was taken")
+
+    def move(self):
+        """The flat buffers leave their memory and come back, as Megatron offloads and reloads them."""
+        import megatron_cpu
+
+        for b in megatron_cpu.buffers(self.model):
+            b.param_data_cpu = torch.empty_like(b.param_data)  # or it would take cpu() of it, which is no copy here
+            b.offload_to_cpu(move_grads=False)
+            between = torch.empty(b.param_data_size, dtype=b.param_data.dtype)  # it takes the place that is free now
+            b.reload_from_cpu(move_grads=False)
+            del between
+
+    def gathered(self):
+        """While it lasts each rank has what all have stepped; afterwards it has its own part of that, as after a step."""
+        import contextlib
+
+        import megatron_cpu
+
+        @contextlib.contextmanager
+        def one():
+            kept = [(b.param_data, b.param_data.clone()) for b in megatron_cpu.buffers(self.model)]
+            with torch.no_grad():
+                for chunk in self.model:
+                    chunk.start_param_sync(force_sync=True)
+            assert any(not torch.equal(now, was) for now, was in kept), "nothing was left to gather"
+            yield
+            for now, was in kept:
+                now.copy_(was)
+        return one() if self.is_wrapped else contextlib.nullcontext()
 
     def export(self, folder):
         import shutil
 
         from safetensors.torch import save_file
 
-        found = {name: t.contiguous().clone() for name, t in self.bridge.export_hf_weights([self.model], cpu=True,
-                                                                                          show_progress=False)}
+        with self.gathered():
+            found = {name: t.contiguous().clone() for name, t in self.bridge.export_hf_weights(self.model, cpu=True,
+                                                                                              show_progress=False)}
         for name in ("model.embed_tokens.weight", "lm_head.weight") if self.said.get("pad") else ():
             if name in found:  # the Bridge writes padding, too, and no engine of this vocabulary takes that
                 found[name] = found[name][:self.words].clone()

@@ -21,6 +21,8 @@ MODELS = {"llama": ("Llama", SMALL, {"tie_word_embeddings": False}),
           "qwen3-tied": ("Qwen3", SMALL, {"tie_word_embeddings": True}),
           "deepseek-v3": ("DeepseekV3", {**SMALL, **MLA}, {"tie_word_embeddings": False}),
           "qwen3-moe": ("Qwen3Moe", SMALL, {**MOE, "tie_word_embeddings": False}),
+          # Layers for two pipeline stages of two virtual ones each.
+          "llama-deep": ("Llama", {**SMALL, "num_hidden_layers": 4}, {"tie_word_embeddings": False}),
           # A vocabulary that nobody can cut in two: engines pad it, and trainers do in another way (matrix.py).
           "llama-odd": ("Llama", SMALL, {"vocab_size": 293, "tie_word_embeddings": False}),
           "qwen3-tied-odd": ("Qwen3", SMALL, {"vocab_size": 293, "tie_word_embeddings": True}),

@@ -16,6 +16,8 @@ TRAINERS = {
     "Megatron PP2": ("megatron", "Megatron", 2, {"parallel": {"pp": 2}}),
     "Megatron EP2": ("megatron", "Megatron", 2, {"parallel": {"ep": 2}}),
     "Megatron TP2 EP2": ("megatron", "Megatron", 2, {"parallel": {"tp": 2, "ep": 2}}),
+    "Megatron PP2 VP2": ("megatron", "Megatron", 2, {"parallel": {"pp": 2, "vp": 2}}),
+    "Megatron EP2 DDP": ("megatron", "Megatron", 2, {"parallel": {"ep": 2, "wrapped": True}, "moves": 2}),
 }
 ENGINES = {
     "Transformers": ("torch", "Transformers", 1, {}),
@@ -30,11 +32,13 @@ ENGINES = {
 # kind of make_model.py: as the table calls it.  Each has a vocabulary of 1000, which vLLM and SGLang pad to 1024, but for
 # those with a multiple below.
 MODELS = {"llama": "L", "llama-tied": "Lt", "qwen2": "Q2", "qwen3": "Q3", "qwen3-tied": "Q3t", "qwen3-moe": "M", "deepseek-v3": "D",
+          "llama-deep": "L4",
           "llama-odd": "Lo", "qwen3-tied-odd": "Qo", "qwen3-moe-odd": "Mo", "deepseek-v3-odd": "Do"}
 # What trainers pad the vocabulary of 293 of these models to a multiple of, Megatron times its TP; vLLM and SGLang pad it to
 # 320.  With 128 every rank has words and some have padding, too: 512 rows in Megatron TP2, 384 in the others.  With 512 there
 # are ranks that have padding alone: the second of Megatron TP2 (of 1024 rows), the third of FSDP2 on 3 (of 512).
 PAD = {"llama-odd": 128, "qwen3-tied-odd": 512, "qwen3-moe-odd": 512, "deepseek-v3-odd": 128}
+DEEP = ("llama-deep",)  # four layers: two virtual stages on each of two pipeline stages
 EXPERTS = ("qwen3-moe", "deepseek-v3", "qwen3-moe-odd", "deepseek-v3-odd")
 
 # model, trainer, engine.  Each trainer and each engine has every model it can have at least once, mostly with another partner.
@@ -124,10 +128,16 @@ ROWS = [
     ("deepseek-v3-odd", "Megatron TP2", "vLLM TP2"),
     ("deepseek-v3-odd", "Megatron PP2", "SGLang TP1"),
     ("deepseek-v3-odd", "Megatron EP2", "Transformers"),
+    # Chunks of the layers; Megatron's DDP with its distributed optimizer.
+    ("llama-deep", "Megatron PP2 VP2", "Transformers"),
+    ("qwen3-moe", "Megatron EP2 DDP", "Transformers"),
 ]
 
 PARTS = "not this pair: trainer and engine have this model in others"
 APART = "not this pair: the trainer pads a model with experts in another, the engine has these experts in another"
+STAGES = "models of four layers are for virtual stages, and these for them"
+UNSEEN = "not this pair: an engine sees nothing of virtual stages, and has this kind of model with two layers in another"
+WRAPPED = "not this pair: DDP sees nothing of the model, which the same trainer has without it in another"
 
 
 def test_of(row):
@@ -142,9 +152,15 @@ def reason(model, trainer, engine):
     for side in (trainer, engine):
         if "EP2" in side and model not in EXPERTS:
             return "the model has no experts"
+    if (model in DEEP) != ("VP2" in trainer):
+        return STAGES
     at = {(m, t) for m, t, _ in ROWS}, {(m, e) for m, _, e in ROWS}
     if (model, trainer) in at[0] and (model, engine) in at[1]:
         return PARTS
+    if model in DEEP and (model.removesuffix("-deep"), engine) in at[1]:
+        return UNSEEN
+    if trainer.endswith("DDP") and any(m == model and t.startswith("Megatron") for m, t in at[0]):
+        return WRAPPED
     # An engine does not see how a trainer pads, and a trainer pads the same two parameters with whatever experts.
     pads = {t for m, t in at[0] if m in PAD and m in EXPERTS}
     is_apart = model in PAD and model in EXPERTS and trainer in pads and (model.removesuffix("-odd"), engine) in at[1]

@@ -10,7 +10,7 @@ What it says to the test is a line each, "error ..." when something is wrong.
 first: the version to begin with (1).  paced: versions that wait for lines on the standard input.  A trainer waits for one
 each time that it tries to send such a version: where the transfer fails it says so, and tries again at the next line.  A
 rollout waits for one, and then says that no update has come and that nothing has changed, before it waits for the update.
-begin: a file that is there when trainers may send."""
+moves: a version before which the trainer's parameters get other memory.  begin: a file that is there when trainers may send."""
 import json
 import os
 import signal
@@ -61,10 +61,30 @@ def train(worker, said):
         before = worker.places()
         worker.step()
         worker.export(os.path.join(said["exports"], f"v{version}"))
+        if said.get("moves") == version:
+            before = moved(worker, sender, version)
         send(sender, version, version in said.get("paced", ()))
         assert worker.places() == before, "a parameter has moved"
         print(f"sent {version}", flush=True)
     sender.close()
+
+
+def moved(worker, sender, version):
+    """Parameters get other memory: what is there now is not sent before rebind() has attached it.  Returns where they are."""
+    from weightbridge.errors import ParametersMoved
+
+    before = worker.places()
+    worker.move()
+    now = worker.places()
+    assert all(now[n] != before[n] for n in now), "a parameter has stayed where it was"
+    try:
+        sender.send_weights(version)
+    except ParametersMoved as e:
+        print(f"moved: {e}", flush=True)
+    else:
+        raise AssertionError("the memory of before was sent")
+    sender.rebind()
+    return now
 
 
 def exact(worker, found, pads):

@@ -15,6 +15,13 @@ words.  While it is probed, each rank holds the made-up checkpoint whole, once: 
 A vocabulary that Megatron pads (should_pad_vocab, make_vocab_size_divisible_by) has more rows than the checkpoint: the Bridge
 loads zeros there, and nothing is sent from them.
 
+Chunks may be wrapped, as Megatron's get_model wraps them, by DistributedDataParallel and Float16Module.  A distributed optimizer
+moves the parameters into flat buffers when they are wrapped: that comes before sender().  Where these buffers are offloaded
+and reloaded later, the next transfer raises ParametersMoved, and rebind() attaches them again.
+
+With overlap_param_gather a rank has, after a step, only its own part of the new parameters, and gets the rest in the next
+forward pass.  So send_weights() gathers them first, which is collective, and connect() does.
+
 Megatron turns a router's bias to FP32 by putting another tensor in its place, at the first forward pass.  sender() does
 that first, so that it lies still afterwards.
 """
@@ -34,6 +41,10 @@ class Chunks:
         for _, router in self._modules():
             if hasattr(router, "_maintain_float32_expert_bias"):
                 router._maintain_float32_expert_bias()
+        for name, tensor in self.params().items():
+            if hasattr(tensor, "to_local"):
+                raise WeightBridgeError(f"parameter {name} is cut over ranks as a DTensor, as Megatron-FSDP does, which the Bridge's "
+                                        "loader cannot be probed with: wrap the model by Megatron's DistributedDataParallel")
 
     def _modules(self):
         for i, chunk in enumerate(self._chunks):
@@ -51,6 +62,15 @@ class Chunks:
                     seen.add(id(tensor))
                     found[f"{name}.{key}" if name else key] = tensor
         return found
+
+    def settle(self):
+        """Gathers what a distributed optimizer left to the next forward pass.  Collective where there is such an optimizer."""
+        import torch
+
+        for chunk in self._chunks:
+            if getattr(getattr(chunk, "ddp_config", None), "overlap_param_gather", False):
+                with torch.no_grad():
+                    chunk.start_param_sync(force_sync=True)
 
     def load(self, weights):
         """Writes a checkpoint, an iterable of (name, tensor), into the chunks, in place.  Collective."""
@@ -85,6 +105,24 @@ class Chunks:
                 tensors[name] = torch.cat([tensor, tensor.new_zeros(rows - len(tensor), *tensor.shape[1:])])
 
 
+class Sender(SenderAdapter):
+    """Parameters are what the last step made of them, on all ranks, before they are sent."""
+
+    def __init__(self, held, **options):
+        super().__init__(held.load, params=held.params, **options)
+        self._held = held
+
+    def connect(self, timeout=None, progress=None):
+        self._held.settle()
+        return super().connect(timeout, progress)
+
+    def send_weights(self, *args, **options):
+        self._held.settle()
+        return super().send_weights(*args, **options)
+
+    connect.__doc__, send_weights.__doc__ = SenderAdapter.connect.__doc__, SenderAdapter.send_weights.__doc__
+
+
 def everybody(data, group=None):
     """The bytes of every rank, by torch.distributed."""
     import torch.distributed as dist
@@ -104,6 +142,5 @@ def sender(chunks, bridge, manifest, group=None, **options):
     options    SenderAdapter's"""
     import torch.distributed as dist
 
-    held = Chunks(chunks, bridge)
-    return SenderAdapter(held.load, params=held.params, manifest=manifest, rank=options.pop("rank", dist.get_rank()),
-                         group=lambda data: everybody(data, group), **options)
+    return Sender(Chunks(chunks, bridge), manifest=manifest, rank=options.pop("rank", dist.get_rank()),
+                  group=lambda data: everybody(data, group), **options)
