@@ -49,10 +49,12 @@ class Forked:
     def __init__(self, forker, said):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         out, end = os.pipe()
-        self.socket, self.stdin, self.stdout, self.status = ours, None, os.fdopen(out, errors="replace"), None
-        socket.send_fds(forker.socket, [said], [theirs.fileno(), end])
+        lines, say = os.pipe()
+        self.socket, self.stdin, self.stdout, self.status = ours, os.fdopen(say, "w"), os.fdopen(out, errors="replace"), None
+        socket.send_fds(forker.socket, [said], [theirs.fileno(), end, lines])
         theirs.close()
         os.close(end)
+        os.close(lines)
         self.pid = self._hear(None)  # after the imports
         if self.pid is None:
             raise RuntimeError("the process that imports the framework ended")
@@ -104,7 +106,7 @@ class Server:
                 os.read(self.ended, 4096)
                 self.reap()
             if self.control in ready:
-                said, fds, _, _ = socket.recv_fds(self.control, 1 << 16, 2)
+                said, fds, _, _ = socket.recv_fds(self.control, 1 << 16, 3)
                 if not said:
                     break
                 self.fork(json.loads(said), *fds)
@@ -119,10 +121,11 @@ class Server:
             with self.living.pop(pid) as heard:
                 tell(heard, os.waitstatus_to_exitcode(status))
 
-    def fork(self, said, heard, out):
+    def fork(self, said, heard, out, lines):
         pid = os.fork()
         if pid:
             os.close(out)
+            os.close(lines)
             self.living[pid] = socket.socket(fileno=heard)
             return
         os.setsid()
@@ -136,7 +139,9 @@ class Server:
             os.close(fd)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        os.dup2(lines, 0)
         os.close(out)
+        os.close(lines)
         worker.run(said)
 
 

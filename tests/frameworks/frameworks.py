@@ -350,10 +350,13 @@ class SGLang(Worker):
                 else:
                     raise AssertionError(f"it was not said that {words}")
 
-            def update(self):
+            def update(self, timeout=240.0):
                 import types
 
-                return types.SimpleNamespace(version=sglang.update(self.engine, 240.0))
+                try:
+                    return types.SimpleNamespace(version=sglang.update(self.engine, timeout))
+                except weightbridge.errors.WeightBridgeTimeout:
+                    return None
 
             def close(self):
                 sglang.disconnect(self.engine)

@@ -133,6 +133,13 @@ ROWS = [
     ("qwen3-moe", "Megatron EP2 DDP", "Transformers"),
 ]
 
+# Rows in which the last rank of the engine is killed between the two updates.
+KILLED = [
+    ("llama-tied", "FSDP2 on 2 ranks", "vLLM TP2"),
+    ("qwen3-moe", "Megatron TP2", "SGLang TP2"),
+    ("llama-tied", "Transformers", "Transformers"),
+]
+
 PARTS = "not this pair: trainer and engine have this model in others"
 APART = "not this pair: the trainer pads a model with experts in another, the engine has these experts in another"
 STAGES = "models of four layers are for virtual stages, and these for them"

@@ -27,12 +27,20 @@ def each_row_has_a_test_that_takes_it():
             assert "\n    pairs(__file__)\n" in f.read(), row
 
 
+def a_rank_is_killed_with_each_kind_of_trainer_and_of_engine():
+    assert set(matrix.KILLED) <= set(matrix.ROWS), "killed in no row"
+    for at, kinds in ((1, matrix.TRAINERS), (2, matrix.ENGINES)):
+        have = {kinds[row[at]][1] for row in matrix.KILLED}
+        assert have == {kind for _, kind, _, _ in kinds.values()}, f"a rank is killed with {sorted(have)} alone"
+
+
 def readme_has_the_table():
     with open(os.path.join(HERE, "README.md")) as f:
         assert "\n" + matrix.table() + "\n" in f.read(), "write the output of tests/frameworks/matrix.py --table into README.md"
 
 
 if __name__ == "__main__":
-    for test in (every_combination_runs_or_has_one_reason, each_row_has_a_test_that_takes_it, readme_has_the_table):
+    for test in (every_combination_runs_or_has_one_reason, each_row_has_a_test_that_takes_it,
+                 a_rank_is_killed_with_each_kind_of_trainer_and_of_engine, readme_has_the_table):
         test()
         print("ok", test.__name__)
