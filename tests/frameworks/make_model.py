@@ -23,6 +23,7 @@ MODELS = {"llama": ("Llama", SMALL, {"tie_word_embeddings": False}),
           "qwen3-moe": ("Qwen3Moe", SMALL, {**MOE, "tie_word_embeddings": False}),
           # Layers for two pipeline stages of two virtual ones each.
           "llama-deep": ("Llama", {**SMALL, "num_hidden_layers": 4}, {"tie_word_embeddings": False}),
+          "qwen3-moe-deep": ("Qwen3Moe", {**SMALL, "num_hidden_layers": 4}, {**MOE, "tie_word_embeddings": False}),
           # A vocabulary that nobody can cut in two: engines pad it, and trainers do in another way (matrix.py).
           "llama-odd": ("Llama", SMALL, {"vocab_size": 293, "tie_word_embeddings": False}),
           "qwen3-tied-odd": ("Qwen3", SMALL, {"vocab_size": 293, "tie_word_embeddings": True}),

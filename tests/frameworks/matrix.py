@@ -17,6 +17,7 @@ TRAINERS = {
     "Megatron EP2": ("megatron", "Megatron", 2, {"parallel": {"ep": 2}}),
     "Megatron TP2 EP2": ("megatron", "Megatron", 2, {"parallel": {"tp": 2, "ep": 2}}),
     "Megatron PP2 VP2": ("megatron", "Megatron", 2, {"parallel": {"pp": 2, "vp": 2}}),
+    "Megatron DP2 DDP": ("megatron", "Megatron", 2, {"parallel": {"wrapped": True}, "moves": 2}),
     "Megatron EP2 DDP": ("megatron", "Megatron", 2, {"parallel": {"ep": 2, "wrapped": True}, "moves": 2}),
 }
 ENGINES = {
@@ -32,14 +33,14 @@ ENGINES = {
 # kind of make_model.py: as the table calls it.  Each has a vocabulary of 1000, which vLLM and SGLang pad to 1024, but for
 # those with a multiple below.
 MODELS = {"llama": "L", "llama-tied": "Lt", "qwen2": "Q2", "qwen3": "Q3", "qwen3-tied": "Q3t", "qwen3-moe": "M", "deepseek-v3": "D",
-          "llama-deep": "L4",
+          "llama-deep": "L4", "qwen3-moe-deep": "M4",
           "llama-odd": "Lo", "qwen3-tied-odd": "Qo", "qwen3-moe-odd": "Mo", "deepseek-v3-odd": "Do"}
 # What trainers pad the vocabulary of 293 of these models to a multiple of, Megatron times its TP; vLLM and SGLang pad it to
 # 320.  With 128 every rank has words and some have padding, too: 512 rows in Megatron TP2, 384 in the others.  With 512 there
 # are ranks that have padding alone: the second of Megatron TP2 (of 1024 rows), the third of FSDP2 on 3 (of 512).
 PAD = {"llama-odd": 128, "qwen3-tied-odd": 512, "qwen3-moe-odd": 512, "deepseek-v3-odd": 128}
-DEEP = ("llama-deep",)  # four layers: two virtual stages on each of two pipeline stages
-EXPERTS = ("qwen3-moe", "deepseek-v3", "qwen3-moe-odd", "deepseek-v3-odd")
+DEEP = ("llama-deep", "qwen3-moe-deep")  # four layers: two virtual stages on each of two pipeline stages
+EXPERTS = ("qwen3-moe", "deepseek-v3", "qwen3-moe-deep", "qwen3-moe-odd", "deepseek-v3-odd")
 
 # model, trainer, engine.  Each trainer and each engine has every model it can have at least once, mostly with another partner.
 ROWS = [
@@ -130,6 +131,9 @@ ROWS = [
     ("deepseek-v3-odd", "Megatron EP2", "Transformers"),
     # Chunks of the layers; Megatron's DDP with its distributed optimizer.
     ("llama-deep", "Megatron PP2 VP2", "Transformers"),
+    ("qwen3-moe-deep", "Megatron PP2 VP2", "vLLM TP2 EP2"),
+    ("llama", "Megatron DP2 DDP", "SGLang TP2"),
+    ("qwen3-tied", "Megatron DP2 DDP", "vLLM TP2"),
     ("qwen3-moe", "Megatron EP2 DDP", "Transformers"),
 ]
 
