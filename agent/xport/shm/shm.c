@@ -305,9 +305,10 @@ static void shm_rail_close(struct wb__rail *r)
 static int shm_region(struct wb__rail *r, const struct wb__cmd *c)
 {
 	struct shm_rail *sr = r->link;
-	struct wb_xport_region *g = &sr->region[c->n];
+	struct wb_xport_region *g;
 
 	assert(c->n >= 0 && c->n < WB__REGIONS_MAX);
+	g = &sr->region[c->n];
 	if (g->bytes && g->fd >= 0)
 		close(g->fd);
 	g->bytes = 0;
