@@ -50,6 +50,20 @@ static uint64_t patience_ns(const struct epoch *e)
 		TRANSFER_DOUBT_NS, WB_MIN(e->r->engine_step_deadline_ns, TRANSFER_DOUBT_MAX_NS));
 }
 
+/* The answer takes two round trips.  The lead that waits for a promise has the step's deadline. */
+static uint64_t late_ns(const struct epoch *e)
+{
+	return WB_MIN(TRANSFER_ASK_AGAIN_NS, e->r->engine_step_deadline_ns / 4);
+}
+
+bool wb__transfer_doubt_is_late(const struct epoch *e, uint32_t engine)
+{
+	for_party_worker (e, engine, i)
+		if (here(e, i) && e->member[i]->guess && e->member[i]->late_ns)
+			return true;
+	return false;
+}
+
 /* Nobody is in doubt any more, but one has been told what this agent guessed. */
 static void ask_late(const struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
 {
@@ -63,6 +77,9 @@ static void ask_late(const struct epoch *e, uint32_t engine, struct wb_msg_peer 
 		m->poll = w->guess_at;
 		m->says = SAYS_TOUCHED;
 	}
+	for_party_worker (e, engine, i)
+		if (here(e, i) && m->transfer && e->member[i]->guess == m->transfer)
+			e->member[i]->late_ns = now_ns(e->obj->core) + late_ns(e);
 }
 
 static void ask(struct epoch *e)
@@ -239,6 +256,7 @@ static void tell_own(struct worker *w)
 	if (!past.is_touched)
 		return;
 	w->guess = past.begun;
+	w->late_ns = 0;
 	w->guess_version = past.begun_version;
 	w->guess_at = past.begun_at;
 }
@@ -283,9 +301,13 @@ void wb__transfer_on_OUTCOME(struct epoch *e, uint32_t from, const struct wb_msg
 			tell(w, m->how,
 				"this worker's agent went away during the update, which did not "
 				"commit");
-		else if (w && is_guess_of(w, m) && m->how == WB_ENGINE_COMMITTED)
-			tell_late(w);
+		else if (w && is_guess_of(w, m)) {
+			w->late_ns = 0;
+			if (m->how == WB_ENGINE_COMMITTED)
+				tell_late(w);
+		}
 	}
+	wb__transfer_party_promise(&e->party[m->engine]);
 }
 
 void wb__transfer_doubt_over(struct epoch *e, uint32_t engine)
@@ -298,12 +320,35 @@ void wb__transfer_doubt_over(struct epoch *e, uint32_t engine)
 		}
 }
 
+/* Late answers that do not come any more. */
+static uint64_t late_tick(struct object *o, struct epoch *e, uint64_t now)
+{
+	uint64_t next = 0;
+	bool is_over = false;
+
+	for (uint32_t i = 0; i < o->core->n_worker; i++) {
+		struct worker *w = o->core->worker[i];
+
+		if (w->obj != o || w->gone || !w->late_ns)
+			continue;
+		if (now < w->late_ns) {
+			next = sooner(next, w->late_ns);
+			continue;
+		}
+		w->late_ns = 0;
+		is_over = true;
+	}
+	for (uint32_t en = 0; is_over && e && en < e->r->n_engine; en++)
+		wb__transfer_party_promise(&e->party[en]);
+	return next;
+}
+
 uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now)
 {
 	struct epoch *e = active_epoch(o);
 	/* This agent was stopped: the answer may be among what it has not read yet. */
 	bool was_stopped = e && now > o->ask_ns + TRANSFER_ASK_AGAIN_NS;
-	uint64_t next = 0;
+	uint64_t late = late_tick(o, e, now), next = 0;
 
 	for (uint32_t i = 0; i < o->core->n_worker; i++) {
 		struct worker *w = o->core->worker[i];
@@ -318,11 +363,11 @@ uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now)
 			next = sooner(next, w->doubt_ns);
 	}
 	if (!next || !e)
-		return next;
+		return sooner(next, late);
 	/* The question goes, too, when the lead is called down and comes back. */
 	if (now >= o->ask_ns)
 		ask(e);
-	return sooner(next, o->ask_ns);
+	return sooner(sooner(next, late), o->ask_ns);
 }
 
 /* ---- the lead ------------------------------------------------------------------------------ */

@@ -144,8 +144,17 @@ static void promise(struct party *p)
 
 	p->has_target = false;
 	wb__transfer_party_expect_end(p);
+	p->owes_promise = wb__transfer_doubt_is_late(p->e, p->engine);
+	if (p->owes_promise)
+		return;
 	answer.poll = promise_all(p);
 	wb__transfer_send(p->e, p->lead, &answer);
+}
+
+void wb__transfer_party_promise(struct party *p)
+{
+	if (p->state == PARTY_STOPPING && p->owes_promise)
+		promise(p);
 }
 
 struct party *wb__transfer_party_begin(

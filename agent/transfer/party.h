@@ -36,6 +36,7 @@ struct party {
 	bool is_feed; /* brings what others hold */
 	bool is_opened; /* a parameter may have been written */
 	bool has_target; /* the common poll is known */
+	bool owes_promise; /* STOPPING: not before wb__transfer_doubt_is_late() is over */
 	bool knows_all_stopped; /* the engine's others, too: parameters of theirs may change */
 	bool is_staged; /* by areas */
 	bool is_decided; /* no hook can stop it any more */
@@ -80,6 +81,9 @@ void wb__transfer_party_refuse(
  *  before is over. */
 struct party *wb__transfer_party_begin(
 	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, bool is_staged);
+/** wb__transfer_party_promise - what its promise had to wait for may be over.  Nothing where it
+ * owes none. */
+void wb__transfer_party_promise(struct party *p);
 /** wb__transfer_party_open - nobody reads what is there any more: receive. */
 void wb__transfer_party_open(struct party *p);
 /** wb__transfer_party_progress - tell the lead how far it came. */

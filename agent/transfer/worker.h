@@ -37,6 +37,7 @@ struct worker {
 	uint64_t guess;
 	int64_t guess_version;
 	uint32_t guess_at;
+	uint64_t late_ns; /* of a guess: so long the answer is waited for; 0 = not, or no more */
 	/* trainer */
 	bool has_sent; /* it is in send_weights, and not in a transfer yet */
 	bool sent_hold; /* called with hold=True */

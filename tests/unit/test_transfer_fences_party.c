@@ -756,6 +756,45 @@ START_TEST(who_is_in_doubt_at_the_target_is_torn)
 }
 END_TEST
 
+/* A stop takes a torn worker away from where it stands, and from there alone it can go on with the
+ * others, who went on when that update was committed and wait for it.  So the answer comes first:
+ * committed (0), torn (1), or none (2). */
+START_TEST(who_was_torn_by_a_guess_hears_how_it_was_before_a_stop_is_set)
+{
+	static const uint32_t ends[] = {WB_ENGINE_COMMITTED, WB_ENGINE_TORN};
+	uint64_t since, deadline;
+	struct worker *k;
+
+	begin(&shape);
+	k = worker_of(PARTY);
+	k->past.is_torn = true;
+	k->guess = 5;
+	k->guess_at = 9;
+	if (_i == 2)
+		world_stall_agent(&w, LEAD, 10 * WB_NS_PER_S);
+	wb__transfer_doubt(epoch_of(PARTY));
+	ck_assert_ptr_nonnull(last(PARTY, "e0-0", WBP_PEER_DOUBT));
+	since = world_now(&w);
+	deadline = epoch_of(PARTY)->r->engine_step_deadline_ns;
+	say(PARTY, LEAD, about(WBP_PEER_STOP, 6));
+	ck_assert_uint_eq(n_times(PARTY, NULL, WBP_PEER_PROMISE), 0);
+	ck_assert_uint_eq(wb_poll_stop(wb_poll_load(&k->w.page->word)), 0);
+	say(PARTY, LEAD, says(WBP_PEER_OUTCOME, 5, WB_ENGINE_COMMITTED, 8)); /* of another run */
+	ck_assert_uint_eq(n_times(PARTY, NULL, WBP_PEER_PROMISE), 0);
+	if (_i < 2)
+		say(PARTY, LEAD, says(WBP_PEER_OUTCOME, 5, ends[_i], 9));
+	world_after(&w.agent[PARTY]);
+	if (_i == 2)
+		RUN_UNTIL(n_times(PARTY, NULL, WBP_PEER_PROMISE));
+	ck_assert_uint_eq(n_times(PARTY, NULL, WBP_PEER_PROMISE), 1);
+	ck_assert_uint_ne(wb_poll_stop(wb_poll_load(&k->w.page->word)), 0);
+	ck_assert_int_eq(k->past.is_torn, _i != 0);
+	ck_assert_uint_eq(k->held_transfer, _i ? 0 : 5);
+	ck_assert_uint_le(world_now(&w) - since, deadline / 2);
+	end();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("fences_party");
@@ -792,6 +831,8 @@ int main(void)
 	tcase_add_loop_test(
 		tc, the_end_of_a_feed_that_came_to_nothing_is_not_that_of_the_run_before, 0, 4);
 	tcase_add_test(tc, who_is_in_doubt_at_the_target_is_torn);
+	tcase_add_loop_test(
+		tc, who_was_torn_by_a_guess_hears_how_it_was_before_a_stop_is_set, 0, 3);
 	suite_add_tcase(s, tc);
 	return fx_run(s);
 }
