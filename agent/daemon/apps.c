@@ -86,6 +86,13 @@ static void refuse_library(struct app *app, int code, const char *sentence)
 
 static void leave(struct app *app, const char *why);
 
+/* It has said no goodbye, and its lane may be at work. */
+static void part(struct app *app)
+{
+	if (app->w)
+		wb__worker_is_cut(app->w, wb_seq_peer_process(app->conn));
+}
+
 /* What it sent makes no sense, or did not come. */
 static void cut_off(struct app *app, int code, const char *why)
 {
@@ -95,6 +102,7 @@ static void cut_off(struct app *app, int code, const char *why)
 	if (app->w)
 		snprintf(text, sizeof(text), "%s (pid %u) was cut off: %.512s", app->w->name,
 			app->pid, why);
+	part(app);
 	leave(app, text);
 	refuse(app, code, why);
 }
@@ -417,7 +425,7 @@ static void leave(struct app *app, const char *why)
 		WB_LOG_INFO(MOD, "worker detached", WB_S("worker", w->name), WB_U("pid", w->pid),
 			WB_S("engine", w->engine));
 	wb__trace_mark(app->s->a->trace, why ? "lost" : "detached", w->name, 0, w->pid);
-	if (!wb__worker_let_go(w))
+	if (!wb__worker_let_go(w) && w->imports) /* it may hear now that nobody else has it */
 		app->going = w;
 	(void)wb_transfer_detach(app->s->a->core, w->id, why);
 	wb__oplink_workers_changed(app->s->a->oplink[w->object_index]);
@@ -535,6 +543,7 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 	struct app *app = cookie, **at = &app->s->apps;
 	char text[WB_ERR_MSG_MAX];
 
+	assert(conn == app->conn);
 	(void)wb_session_closed(&app->session, why);
 	if (app->w && why->code && why->code != -ECONNRESET)
 		snprintf(text, sizeof(text), "%s (pid %u) was cut off: %.512s", app->w->name,
@@ -543,8 +552,7 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 		snprintf(text, sizeof(text), "%s (pid %u) exited", app->w->name, app->pid);
 	else if (why->code && why->code != -ECONNRESET)
 		WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", why->msg));
-	if (app->w)
-		wb__worker_is_cut(app->w, wb_seq_peer_process(conn));
+	part(app);
 	leave(app, text);
 	while (*at != app)
 		at = &(*at)->next;
@@ -691,6 +699,7 @@ void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *
 
 	if (!app)
 		return;
+	part(app);
 	leave(app, NULL);
 	refuse(app, code, sentence);
 }
@@ -760,6 +769,7 @@ void wb__apps_check_object(
 			"model %s",
 			object, model, w->object[0] ? w->object : "(any)",
 			w->model[0] ? w->model : "(any)");
+		part(app);
 		leave(app, NULL);
 		refuse(app, -ENOENT, text);
 	}

@@ -113,8 +113,8 @@ bool wb__worker_lane_is_awaited(const struct wb__worker *w);
 bool wb__worker_lane_is_lost(const struct wb__worker *w);
 /** wb__worker_lane_is_here - does this process pack and assemble for it? */
 bool wb__worker_lane_is_here(const struct wb__worker *w);
-/** wb__worker_is_cut - the connection of an attached worker has ended, and it had not said goodbye.
- *  What it had begun on its own lane, a device may still copy until its process is gone: see
+/** wb__worker_is_cut - an attached worker leaves, or is sent away, and has not said goodbye.  What
+ * it had begun on its own lane, a device may still copy until its process is gone: see
  *  wb__worker_let_go().  @process: from wb_seq_peer_process(). */
 void wb__worker_is_cut(struct wb__worker *w, int process);
 /** wb__worker_forget_end - this agent stops: no slot is used again, so nobody waits any more. */

@@ -4,9 +4,10 @@ through vLLM's four calls what to do while the weights go through agents.  After
 worker of the engine is byte by byte what the trainer exported, and, where this is looked at, it generates what an engine
 generates that was started from the export."""
 import os
+import subprocess
 import sys
 
-from fx import VERSIONS, WAIT, Cluster, Deployment, make_model, python, run
+from fx import VERSIONS, WAIT, Cluster, Deployment, base_env, make_model, python, run
 
 
 def deploy(c, model, n_senders, per_engine, n=2, generates=False, **more):
@@ -72,8 +73,15 @@ def a_trainer_without_anything_to_send_is_told():
         print(t.expect("^error .*nothing to send: give TrainerInit a `sender`, or the factory a `source`", WAIT, reject=None)[0])
 
 
+def after_a_transfer_that_failed_the_next_one_can_be_sent():
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "vllm_rounds.py")
+    p = subprocess.run([python("vllm"), script], env=base_env(), capture_output=True, text=True, timeout=WAIT)
+    assert p.returncode == 0, p.stdout + p.stderr
+    print(p.stdout, end="", flush=True)
+
+
 if __name__ == "__main__":
-    tests = [a_trainer_sends_its_shards, a_trainer_with_a_source_of_vllms_sends_what_it_gives,
+    tests = [after_a_transfer_that_failed_the_next_one_can_be_sent, a_trainer_sends_its_shards, a_trainer_with_a_source_of_vllms_sends_what_it_gives,
              ranks_that_do_not_send_go_through_the_source, what_the_engine_refuses_the_trainer_says_at_once,
              a_trainer_without_anything_to_send_is_told]
     run(*[t for t in tests if not sys.argv[1:] or t.__name__ in sys.argv[1:]])

@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -328,6 +329,7 @@ static void connect_worker(void)
 	}
 	child = fork();
 	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (connect(sock, (struct sockaddr *)&at, sizeof(at)))
 			_exit(1);
 		close(sock);
@@ -608,7 +610,8 @@ static bool is_there(void)
 	return wb__apps_first(a.apps) != NULL;
 }
 
-/* A process that is killed has closed its socket before its device has stopped to copy. */
+/* A process that is killed has closed its socket before its device has stopped copying (0).  One
+ * that is sent away, for what it said (1) or since the object is another (2), hears so at once. */
 START_TEST(slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_ended)
 {
 	struct wb_lane_job job = {.kind = WB_LANE_PACK, .wire = arena, .cookie = 7};
@@ -617,8 +620,16 @@ START_TEST(slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_
 	attaches_with_its_lane();
 	lane = wb__apps_first(a.apps)->lane;
 	ck_assert_int_eq(wb_lane_submit(lane, &job), 0);
-	close(sock);
-	sock = -1;
+	if (_i == 1)
+		fx_send(sock, "no frame", 8, NULL, 0);
+	else if (_i == 2)
+		wb__apps_check_object(a.apps, 0, "two", "m");
+	if (_i) {
+		hear(WBP_APP_REJECT);
+	} else {
+		close(sock);
+		sock = -1;
+	}
 	ck_assert(is_there());
 	ck_assert_int_eq(wb_lane_reap(lane, &job, 1), 0);
 	end_child();
@@ -679,8 +690,8 @@ int main(void)
 	tcase_add_test(t, a_worker_whose_lane_ended_by_itself_is_sent_to_attach_anew);
 	tcase_add_loop_test(
 		t, who_makes_no_sense_hears_so_when_nothing_of_its_memory_is_here, 0, 2);
-	tcase_add_test(
-		t, slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_ended);
+	tcase_add_loop_test(t,
+		slots_of_a_worker_that_was_cut_off_are_its_own_until_its_process_has_ended, 0, 3);
 	tcase_add_test(t, a_worker_that_says_goodbye_is_waited_for_no_longer);
 	tcase_add_test(t, the_process_of_a_worker_whose_lane_is_here_is_not_waited_for);
 	tcase_add_test(t, an_agent_that_stops_waits_for_no_process);

@@ -14,6 +14,7 @@ rank goes through the source, which gathers, and the first `senders` ranks send 
 As with vLLM's other backends, who drives the engine pauses its requests and empties its prefix cache.
 """
 
+import contextlib
 import logging
 import threading
 from dataclasses import dataclass, field
@@ -43,7 +44,9 @@ class TrainerInit(TrainerInitInfo):
     options     of `source`: SenderAdapter's (socket, object)
     engine      fields of weightbridge.adapters.vllm.Init, for the inference side.  Where the client drives several replicas
                 all are told the same: each then has its name from $WEIGHTBRIDGE_ENGINE
-    timeout     seconds for the plan, for a transfer, and for the engine's wait for it; None: as long as it takes"""
+    timeout     seconds for the plan, for a transfer, and for the engine's wait for it; None: as long as it takes.  The
+                client's own timeout has to be longer (vLLM's for HTTP: 300 s where it is not given), and where the engine
+                refuses, rank 0 raises at once and the other ranks after this"""
 
     backend: ClassVar[str] = NAME
     sender: "SenderAdapter | None" = None
@@ -94,6 +97,8 @@ class Trainer(TrainerWeightTransferEngine):
 
     def _prepare(self, init):
         self._timeout, self._adapter, self._kept, self._round = init.timeout, init.sender, None, None
+        self._is_open = False  # vLLM takes update_weights and finish_weight_update, and no other start
+        self._last, self._from = None, None  # the last version that is known to be sent; the least that is waited for
         if init.sender is not None:
             return
         if self.source is None:
@@ -137,17 +142,28 @@ class Trainer(TrainerWeightTransferEngine):
         if self.is_sender:
             self._wake(version)
         transfer = self._adapter.send_weights(version, timeout=self._timeout).wait(self._timeout)
+        self._last = transfer.version
         if self.is_sender:
             call, self._round = self._round, None
             call.result()
             self.client.finish_weight_update(str(transfer.version))
+            self._is_open = False
         return transfer.version
 
     def _wake(self, version):
-        if self._round is not None and self._round.is_alive():
-            return  # since a transfer that failed
+        """The engine waits for what comes after the last version: an engine that joins late is given that one first."""
+        if self._round is not None and self._round.is_alive():  # since a transfer that failed
+            if version is not None and self._from is not None and version < self._from:
+                raise WeightBridgeError(f"the engine waits for version {self._from} or a later one, which a call before this "
+                                        f"one was to send, so {version} cannot be sent: give {self._from} or more")
+            return
+        if self._is_open:  # since a transfer that failed here, and may have come to the engine
+            with contextlib.suppress(Exception):
+                self.client.finish_weight_update()
         self.client.start_weight_update()
-        self._round = _Call(self.client.update_weights, {"timeout": self._timeout, "version": version})
+        self._is_open = True
+        self._from = version if self._last is None else self._last + 1
+        self._round = _Call(self.client.update_weights, {"timeout": self._timeout, "version": self._from})
 
     def shutdown(self):
         adapter, self._adapter = self._adapter, None
