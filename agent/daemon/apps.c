@@ -87,10 +87,10 @@ static void refuse_library(struct app *app, int code, const char *sentence)
 static void leave(struct app *app, const char *why);
 
 /* It has said no goodbye, and its lane may be at work. */
-static void part(struct app *app)
+static void await_end(struct app *app)
 {
 	if (app->w)
-		wb__worker_is_cut(app->w, wb_seq_peer_process(app->conn));
+		wb__worker_await_end(app->w);
 }
 
 /* What it sent makes no sense, or did not come. */
@@ -102,7 +102,7 @@ static void cut_off(struct app *app, int code, const char *why)
 	if (app->w)
 		snprintf(text, sizeof(text), "%s (pid %u) was cut off: %.512s", app->w->name,
 			app->pid, why);
-	part(app);
+	await_end(app);
 	leave(app, text);
 	refuse(app, code, why);
 }
@@ -552,7 +552,7 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 		snprintf(text, sizeof(text), "%s (pid %u) exited", app->w->name, app->pid);
 	else if (why->code && why->code != -ECONNRESET)
 		WB_LOG_WRN(MOD, "worker refused", WB_U("pid", app->pid), WB_S("reason", why->msg));
-	part(app);
+	await_end(app);
 	leave(app, text);
 	while (*at != app)
 		at = &(*at)->next;
@@ -699,7 +699,7 @@ void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *
 
 	if (!app)
 		return;
-	part(app);
+	await_end(app);
 	leave(app, NULL);
 	refuse(app, code, sentence);
 }
@@ -769,7 +769,7 @@ void wb__apps_check_object(
 			"model %s",
 			object, model, w->object[0] ? w->object : "(any)",
 			w->model[0] ? w->model : "(any)");
-		part(app);
+		await_end(app);
 		leave(app, NULL);
 		refuse(app, -ENOENT, text);
 	}

@@ -40,7 +40,6 @@ int wb__ending_begin(struct wb_loop *loop, int process, wb_loop_fn on_over, void
 	struct wb__ending **out)
 {
 	struct wb__ending *e;
-	int rc = 0;
 
 	*out = NULL;
 	if (process == -ESRCH)
@@ -54,8 +53,7 @@ int wb__ending_begin(struct wb_loop *loop, int process, wb_loop_fn on_over, void
 	e->process = process;
 	e->on_over = on_over;
 	e->cookie = cookie;
-	rc = wb_timer_create(loop, over, e, &e->timer);
-	if (rc) {
+	if (wb_timer_create(loop, over, e, &e->timer)) {
 		wb__ending_destroy(e);
 		return -ENOMEM;
 	}

@@ -14,6 +14,7 @@
 #include "lane/lane.h"
 #include "mem/numa.h"
 #include "net/loop.h"
+#include "net/seq.h"
 #include "xport/xport.h"
 
 #include <errno.h>
@@ -213,16 +214,15 @@ static void process_is_gone(void *cookie)
 	w->on_lane(w->on_lane_cookie);
 }
 
-void wb__worker_is_cut(struct wb__worker *w, int process)
+void wb__worker_await_end(struct wb__worker *w)
 {
-	assert(!w->ending);
-	if (w->lane_fds && !w->imports) {
-		if (wb__ending_begin(w->a->loop, process, process_is_gone, w, &w->ending))
-			WB_LOG_WRN(MOD, "no memory to wait for the end of a process",
-				WB_S("worker", w->name));
-	} else if (process >= 0) {
-		close(process);
-	}
+	assert(w->conn && !w->ending);
+	if (!w->lane_fds || w->imports)
+		return; /* nothing of it runs there */
+	if (wb__ending_begin(
+		    w->a->loop, wb_seq_peer_process(w->conn), process_is_gone, w, &w->ending))
+		WB_LOG_WRN(
+			MOD, "no memory to wait for the end of a process", WB_S("worker", w->name));
 }
 
 void wb__worker_forget_end(struct wb__worker *w)

@@ -113,11 +113,11 @@ bool wb__worker_lane_is_awaited(const struct wb__worker *w);
 bool wb__worker_lane_is_lost(const struct wb__worker *w);
 /** wb__worker_lane_is_here - does this process pack and assemble for it? */
 bool wb__worker_lane_is_here(const struct wb__worker *w);
-/** wb__worker_is_cut - an attached worker leaves, or is sent away, and has not said goodbye.  What
- * it had begun on its own lane, a device may still copy until its process is gone: see
- *  wb__worker_let_go().  @process: from wb_seq_peer_process(). */
-void wb__worker_is_cut(struct wb__worker *w, int process);
-/** wb__worker_forget_end - this agent stops: no slot is used again, so nobody waits any more. */
+/** wb__worker_await_end - an attached worker leaves, or is sent away, and has not said goodbye:
+ * what it had begun on a lane of its own, a device may copy until its process is gone.  Then, or
+ * when that was waited for long enough (ending.h), wb__worker_let_go() lets its slots go. */
+void wb__worker_await_end(struct wb__worker *w);
+/** wb__worker_forget_end - do not wait any more: this agent stops, and uses no slot again. */
 void wb__worker_forget_end(struct wb__worker *w);
 /** wb__worker_let_go - of what was imported, which takes a thread some time.  True when nothing of
  *  it is left, and nobody works on its lane any more; false: again later, on_lane() comes.  The

@@ -277,9 +277,14 @@ const struct wb_seq_peer *wb_seq_peer(const struct wb_seq *s)
 /* By its number, which is another process's if that has ended and the number came round. */
 static int process_of(pid_t pid)
 {
-	int fd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+	int fd;
 
-	return fd >= 0 ? fd : pid > 0 && errno == ESRCH ? -ESRCH : -ENOSYS;
+	if (pid <= 0)
+		return -ENOSYS; /* of another namespace */
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0)
+		return errno == ESRCH ? -ESRCH : -ENOSYS;
+	return fd;
 }
 
 int wb_seq_peer_process(const struct wb_seq *s)

@@ -51,12 +51,12 @@ static uint64_t patience_ns(const struct epoch *e)
 }
 
 /* The answer takes two round trips.  The lead that waits for a promise has the step's deadline. */
-static uint64_t late_ns(const struct epoch *e)
+static uint64_t late_patience_ns(const struct epoch *e)
 {
 	return WB_MIN(TRANSFER_ASK_AGAIN_NS, e->r->engine_step_deadline_ns / 4);
 }
 
-bool wb__transfer_doubt_is_late(const struct epoch *e, uint32_t engine)
+bool wb__transfer_doubt_asks_late(const struct epoch *e, uint32_t engine)
 {
 	for_party_worker (e, engine, i)
 		if (here(e, i) && e->member[i]->guess && e->member[i]->late_ns)
@@ -79,7 +79,7 @@ static void ask_late(const struct epoch *e, uint32_t engine, struct wb_msg_peer 
 	}
 	for_party_worker (e, engine, i)
 		if (here(e, i) && m->transfer && e->member[i]->guess == m->transfer)
-			e->member[i]->late_ns = now_ns(e->obj->core) + late_ns(e);
+			e->member[i]->late_ns = now_ns(e->obj->core) + late_patience_ns(e);
 }
 
 static void ask(struct epoch *e)

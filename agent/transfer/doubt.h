@@ -53,10 +53,10 @@ bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m);
 /** wb__transfer_doubt_tick - ask again, or go by what is known here; when to call again, 0 = never.
  */
 uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now);
-/** wb__transfer_doubt_is_late - a worker here was told Torn by a guess, and the question how that
+/** wb__transfer_doubt_asks_late - a worker here was told Torn by a guess, and the question how that
  * update ended is out.  No stop is set for it meanwhile: it would poll up to that, and could not go
  * on from where the others, which may wait for it in their next step, went on. */
-bool wb__transfer_doubt_is_late(const struct epoch *e, uint32_t engine);
+bool wb__transfer_doubt_asks_late(const struct epoch *e, uint32_t engine);
 /** wb__transfer_doubt_over - the engine's lead has begun something and not answered: it does not
  * know.
  */

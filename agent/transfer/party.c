@@ -144,7 +144,7 @@ static void promise(struct party *p)
 
 	p->has_target = false;
 	wb__transfer_party_expect_end(p);
-	p->owes_promise = wb__transfer_doubt_is_late(p->e, p->engine);
+	p->owes_promise = wb__transfer_doubt_asks_late(p->e, p->engine);
 	if (p->owes_promise)
 		return;
 	answer.poll = promise_all(p);

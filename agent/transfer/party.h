@@ -36,7 +36,7 @@ struct party {
 	bool is_feed; /* brings what others hold */
 	bool is_opened; /* a parameter may have been written */
 	bool has_target; /* the common poll is known */
-	bool owes_promise; /* STOPPING: not before wb__transfer_doubt_is_late() is over */
+	bool owes_promise; /* STOPPING: not before wb__transfer_doubt_asks_late() is over */
 	bool knows_all_stopped; /* the engine's others, too: parameters of theirs may change */
 	bool is_staged; /* by areas */
 	bool is_decided; /* no hook can stop it any more */

@@ -21,20 +21,6 @@ DEEPSEEK = models.load("Moonlight-16B-A3B", layers=2, hidden=64, intermediate=48
                        qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8, vocab=512, experts=8)
 
 
-def checkpoint(config, seed):
-    """dict name -> finite values, BF16 as words."""
-    rng = np.random.default_rng(seed)
-    out = {}
-    for name, shape, dtype in models.tensors(config):
-        words = rng.integers(0, 1 << 16, shape, np.uint16) & np.uint16(0xBFFF)
-        out[name] = words if dtype == "BF16" else (words.astype(np.uint32) << 16).view(np.float32)
-    return out
-
-
-def at_version(ckpt, version):
-    return {n: versions.of_tensor(t, "BF16" if t.dtype == np.uint16 else "F32", version) for n, t in ckpt.items()}
-
-
 class Worker:
     """A worker whose parameters lie on the GPU; their twins on the host say what a load makes of them."""
 
@@ -60,7 +46,7 @@ class Worker:
 
 def moves(config, trainers, rollouts, lane="worker", pods=("train", "serve"), **operator):
     """Two versions from one layout to another, by agents in pods of these names; one pod of both is a colocated job."""
-    ckpt = checkpoint(config, 23)
+    ckpt = versions.random_checkpoint(config, 23)
     gpu.context()
     with Cluster() as c:
         c.operator(trainers=len(trainers), per_engine=len(rollouts), **operator)
@@ -87,7 +73,7 @@ def moves(config, trainers, rollouts, lane="worker", pods=("train", "serve"), **
             gpu.together(*(lambda w=w, a=a: send(w, a) for w, a in zip(t, senders)),
                          *(lambda a=a: take(a) for a in receivers))
             for w in r:
-                w.check(at_version(ckpt, version))
+                w.check(versions.at_version(ckpt, version))
         for a in senders + receivers:
             a.close()
 

@@ -11,6 +11,8 @@ survive the casts of layouts that have some (BF16 <-> F32 masters).
 """
 import numpy as np
 
+from . import models
+
 PERIOD = 256
 
 
@@ -54,4 +56,22 @@ def of_tensor(tensor, dtype, version):
     """A copy of a checkpoint tensor as it is in a version."""
     out = np.array(tensor, order="C")
     mutate(out.reshape(-1), dtype, version)
+    return out
+
+
+def at_version(ckpt, version):
+    """All tensors of a checkpoint, name -> array, BF16 as words, as they are in a version."""
+    return {n: of_tensor(t, "BF16" if t.dtype == np.uint16 else "F32", version) for n, t in ckpt.items()}
+
+
+def random_checkpoint(c, seed):
+    """A checkpoint of a model: name -> array of finite values, BF16 as words."""
+    rng = np.random.default_rng(seed)
+    out = {}
+    for name, shape, dtype in models.tensors(c):
+        if dtype == "F32":
+            words = rng.integers(0, 2**32, shape, np.uint32) & np.uint32(0xBFFFFFFF)
+            out[name] = words.view(np.float32)
+        else:
+            out[name] = rng.integers(0, 2**16, shape, np.uint16) & np.uint16(0xBFFF)
     return out

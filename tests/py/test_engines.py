@@ -28,24 +28,6 @@ MLA_Q = models.load("tiny-mla-moe", q_lora_rank=0, mtp_layers=0, shared_experts=
 ALL = [DENSE, TIED, MOE, MLA, MLA_Q]
 
 
-def random_checkpoint(c, seed):
-    """dict name -> array of finite values, BF16 as uint16."""
-    rng = np.random.default_rng(seed)
-    out = {}
-    for name, shape, dtype in models.tensors(c):
-        if dtype == "F32":
-            words = rng.integers(0, 2**32, shape, np.uint32) & np.uint32(0xBFFFFFFF)
-            out[name] = words.view(np.float32)
-        else:
-            out[name] = rng.integers(0, 2**16, shape, np.uint16) & np.uint16(0xBFFF)
-    return out
-
-
-def at_version(ckpt, version):
-    return {n: versions.of_tensor(t, "BF16" if t.dtype == np.uint16 else "F32", version)
-            for n, t in ckpt.items()}
-
-
 def specs():
     """(spec) of every layout and arch, a few ranks each."""
     trainers = [dict(), dict(tp=2, tp_rank=1), dict(tp=2, tp_rank=1, pp=2, pp_rank=0),
@@ -86,8 +68,8 @@ def same_bytes(engine, want, label):
 
 
 def loaders_agree_with_the_oracle():
-    ckpts = {id(c): random_checkpoint(c, SEED) for c in ALL}
-    later = {id(c): at_version(ckpts[id(c)], 7) for c in ALL}
+    ckpts = {id(c): versions.random_checkpoint(c, SEED) for c in ALL}
+    later = {id(c): versions.at_version(ckpts[id(c)], 7) for c in ALL}
     rng = random.Random(SEED)
     n = 0
     for c, spec in specs():
@@ -117,7 +99,7 @@ def verify_finds_any_wrong_element():
                  (MOE, dict(framework="vllm", tp=2, gate_up="transposed", interleave=True)),
                  (TIED, dict(framework="megatron", tp=4, tp_rank=3, pp=2, pp_rank=1)),
                  (MOE, dict(framework="fsdp2", world=3, rank=1, masters=True))):
-        spec, ckpt = {"model": c.to_dict(), **s}, random_checkpoint(c, SEED)
+        spec, ckpt = {"model": c.to_dict(), **s}, versions.random_checkpoint(c, SEED)
         engine, _ = arena.for_spec(spec, "heap", pitch=32)
         engine.load_weights(ckpt.items())
         assert oracle.verify_params(engine.params, ckpt, spec, 1) == []
@@ -244,7 +226,7 @@ def loaders_name_what_they_refuse():
 
 def loaders_take_views_and_ml_dtypes():
     spec = {"framework": "megatron", "model": MLA.to_dict(), "tp": 2, "tp_rank": 1}
-    ckpt = random_checkpoint(MLA, SEED)
+    ckpt = versions.random_checkpoint(MLA, SEED)
     a, b = make(spec), make(spec)
     a.load_weights((n, t.view(ml_dtypes.bfloat16) if t.dtype == np.uint16 else t)
                    for n, t in ckpt.items())
@@ -262,7 +244,7 @@ def tied_embeddings_share_storage():
 
 def canaries_and_pads_are_checked():
     spec = {"framework": "vllm", "model": MOE.to_dict(), "tp": 2}
-    ckpt = random_checkpoint(MOE, SEED)
+    ckpt = versions.random_checkpoint(MOE, SEED)
     for kind in ("memfd", "heap"):
         engine, mem = arena.for_spec(spec, kind, pitch=64)
         engine.load_weights(ckpt.items())
@@ -287,7 +269,7 @@ def canaries_and_pads_are_checked():
 
 
 def safetensors_round_trips_and_refuses():
-    ckpt = random_checkpoint(MLA, SEED)
+    ckpt = versions.random_checkpoint(MLA, SEED)
     listed = models.tensors(MLA)
     with tempfile.TemporaryDirectory() as tmp:
         half = len(listed) // 2

@@ -15,7 +15,7 @@ import numpy as np  # noqa: E402
 
 import test_engines as te  # noqa: E402
 import weightbridge as wb  # noqa: E402
-from engines import deploy, make, models, oracle  # noqa: E402
+from engines import deploy, make, models, oracle, versions  # noqa: E402
 
 
 def narrow(name, **sizes):
@@ -69,7 +69,7 @@ def main():
     for config, spec in some:
         key = str(config)
         if key not in ckpts:
-            ckpts[key] = te.random_checkpoint(config, 7)
+            ckpts[key] = versions.random_checkpoint(config, 7)
         found = one(config, spec, ckpts[key])
         n += 1
         if found.n_ops > oracle.count(spec)[1] and not spec.get("flat"):

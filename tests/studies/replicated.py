@@ -6,6 +6,7 @@ line a deployment of the benchmarks.  Needs NumPy.
 
     tests/studies/replicated.py [LETTER...]
 """
+import argparse
 import json
 import os
 import sys
@@ -38,5 +39,10 @@ def line(letter):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or "abcde":
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("letter", nargs="*", metavar="LETTER", help="a deployment of tests/bench/deployments")
+    letters = ap.parse_args().letter or [*"abcde"]
+    if not set(letters) <= {*"abcde"}:
+        ap.error(f"{' '.join(letters)}: a deployment is one of a, b, c, d, e")
+    for name in letters:
         print(json.dumps(line(name)), flush=True)
