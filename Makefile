@@ -312,7 +312,7 @@ fuzz-cover: fuzz           ## and then the lines of each parser that the targets
 fuzz-report: $(FUZZERS)
 	@tests/fuzz/cover.sh $(O) $(BUILD)/fuzz/grow $(FUZZERS)
 lint:                      ## format, layers, headers alone, SPDX lines, cppcheck, clang-tidy, man pages
-	@CC="$(CC)" DEP_CFLAGS="$(DEP_CFLAGS)" CPPFLAGS="$(CPPFLAGS)" tests/lint/run.sh
+	@CC="$(CC)" DEP_CFLAGS="$(DEP_CFLAGS)" CPPFLAGS="$(CPPFLAGS)" WARN="$(WARN)" tests/lint/run.sh
 measure:                   ## figures of the code: length, nesting, asserts, contracts (REF=commit beside, ARGS="--list --json --trace")
 	@python3 -B tests/lint/measure.py $(if $(REF),--ref $(REF)) $(ARGS)
 analyze:                   ## gcc -fanalyzer over the tree

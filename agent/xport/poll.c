@@ -26,7 +26,7 @@ static uint32_t lane_of(const struct wb__conn *c, const struct wb__sock *s)
 		if (c->sock[i] == s)
 			return i;
 	}
-	assert(!"a socket tells of chunks that is no lane");
+	assert(false && "a socket tells of chunks that is no lane");
 	return WB_XPORT_SOCKETS_MAX;
 }
 

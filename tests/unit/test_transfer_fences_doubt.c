@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What agents must not believe of updates whose end workers have missed, nor do before they know it.
- * Each check is reached by the very message or moment that it is for.
+ * What agents must not believe of updates whose end workers have missed, nor do before they know
+ * it. Each check is reached by the very message or moment that it is for.
  */
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_two_engines.h"
