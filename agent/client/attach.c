@@ -396,7 +396,7 @@ static int ready_planned(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	struct plan_wait *w = arg;
 
-	if (c->status_seq != w->seen) {
+	if (c->status_seq != w->seen && c->status[0]) {
 		w->seen = c->status_seq;
 		memcpy(w->text, c->status, sizeof(w->text));
 		return WB__CLIENT_OTHERWISE;

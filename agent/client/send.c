@@ -297,12 +297,30 @@ static int ready_transfer(struct wb_client *c, void *arg, struct wb_error *err)
 	return w->t->info.state >= w->state;
 }
 
+/* Until it has started only the agent's last word says who is missing. */
+static int fail_late(struct wb_client *c, const struct wb_client_transfer *t, int state,
+	uint64_t timeout, struct wb_error *err)
+{
+	static const char *const word[] = {"asked for", "started", "received", "final"};
+	const struct wb_client_transfer_info *info = &t->info;
+	const char *why = info->sentence;
+	int rc;
+
+	pthread_mutex_lock(&c->lock);
+	if (!*why && info->state == WB_CLIENT_TRANSFER_ASKED)
+		why = c->status;
+	rc = wb__client_fail(err, -ETIMEDOUT,
+		"transfer %llu (version %lld) is %s, not %s, after %.1f s%s%.700s",
+		(unsigned long long)info->transfer, (long long)info->version, word[info->state],
+		word[state], (double)timeout / 1e9, *why ? ": " : "", why);
+	pthread_mutex_unlock(&c->lock);
+	return rc;
+}
+
 int wb_client_transfer_wait(
 	struct wb_client_transfer *t, int state, uint64_t timeout, struct wb_error *err)
 {
-	static const char *const word[] = {"asked for", "started", "received", "final"};
 	struct transfer_wait w = {t, state};
-	struct wb_client_transfer_info info;
 	struct wb_client *c;
 	int rc;
 
@@ -316,14 +334,7 @@ int wb_client_transfer_wait(
 			      : wb__client_fail(err, -ENOTCONN, "the client is closed");
 	}
 	rc = wb__client_wait(c, wb__client_deadline(timeout), ready_transfer, &w, err);
-	wb_client_transfer_get(t, &info);
-	if (!rc)
-		return wb__client_fail(err, -ETIMEDOUT,
-			"transfer %llu (version %lld) is %s, not %s, after %.1f s%s%.700s",
-			(unsigned long long)info.transfer, (long long)info.version,
-			word[info.state], word[state], (double)timeout / 1e9,
-			info.sentence[0] ? ": " : "", info.sentence);
-	return rc > 0 ? 0 : rc;
+	return rc > 0 ? 0 : rc ? rc : fail_late(c, t, state, timeout, err);
 }
 
 void wb_client_transfer_get(struct wb_client_transfer *t, struct wb_client_transfer_info *out)

@@ -187,12 +187,16 @@ static int send_attached(struct app *app, struct wb__worker *w)
 	return wb_session_send_fds(&app->session, WBP_APP_ATTACHED, &m, fds, n_fd);
 }
 
+/* A trainer hears it also when it has a plan: its send begins when all other trainer workers have
+ * sent, and one of those may be gone.  The empty sentence tells it that nothing is awaited any
+ * more. Rollout workers that have a plan wait for nothing. */
 static void send_status(struct app *app)
 {
 	struct wb_msg_app_status m = {.sentence = app->s->status[app->w->object_index]};
+	bool wants = app->w->is_planned ? app->w->role == WB_ROLE_TRAINER : *m.sentence;
 
 	assert(!app->w->is_leaving);
-	if (m.sentence[0] && wb_session_is_up(&app->session))
+	if (wants && wb_session_is_up(&app->session))
 		(void)wb_session_send(&app->session, WBP_APP_STATUS, &m);
 }
 
@@ -687,10 +691,12 @@ void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const 
 	if (wb_session_send_fds(&app->session, type, msg, &fd, fd >= 0) < 0)
 		WB_LOG_ERR(MOD, "cannot send to worker", WB_S("worker", app->w->name),
 			WB_S("reason", app->session.cause.msg));
-	if (type == WBP_APP_PLANNED && !app->w->is_planned) {
-		app->w->is_planned = true;
+	if (type != WBP_APP_PLANNED)
+		return;
+	if (!app->w->is_planned)
 		WB_LOG_INFO(MOD, "worker planned", WB_S("worker", app->w->name));
-	}
+	app->w->is_planned = true;
+	send_status(app); /* the plan ended what was said before it, and this may hold still */
 }
 
 void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *sentence)
@@ -717,7 +723,7 @@ void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 		return;
 	memcpy(s->status[index], text, sizeof(text));
 	for (struct app *app = s->apps; app; app = app->next)
-		if (app->w && app->w->object_index == index && !app->w->is_planned)
+		if (app->w && app->w->object_index == index)
 			send_status(app);
 }
 

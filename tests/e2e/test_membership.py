@@ -307,6 +307,20 @@ def restarted_trainers_go_on_with_higher_transfers():
         assert '"version": 5' in json.dumps(wbctl_get(c)), wbctl_get(c)
 
 
+def a_trainer_that_waits_for_a_dead_one_says_for_whom():
+    with Cluster() as c:
+        t, r = deploy(c)
+        stream(t, (1,), r["e0"])
+        t[1].kill()
+        t[0].say("send 2")
+        t[0].expect(r"awaits .*\(version 2\) is asked for.*: waiting for 1 of 2 trainer workers, missing rank 1;")
+        again = c.worker("t0", "trainer", 1, 2)
+        again.expect("planned")
+        send([again], 2)
+        sent([t[0], again], 2, "Committed")
+        updated(r["e0"], 2)
+
+
 def restarted_trainer_pods_go_on_with_higher_transfers(mode, operator_too):
     """The agent that numbered the transfers is gone, and then the operator with it: engines know.
     (An operator that finds a running plan waits 15 s for all of its members.)"""
@@ -366,7 +380,7 @@ TESTS = [a_joiner_of_another_layout_is_fed_without_trainers,
          a_feed_goes_on_when_its_source_closes, a_feed_goes_on_from_trainers_that_hold,
          a_newer_transfer_overtakes_a_feed,
          copies_that_round_are_no_source, engines_come_and_go_during_a_stream,
-         restarted_trainers_go_on_with_higher_transfers,
+         restarted_trainers_go_on_with_higher_transfers, a_trainer_that_waits_for_a_dead_one_says_for_whom,
          restarted_trainer_pods_go_on_with_higher_transfers("none", True),
          restarted_trainer_pods_go_on_with_higher_transfers("both", False)]
 TESTS += [ends_right_after_its_last_send(mode, verb, pods) for mode in MODES

@@ -278,6 +278,44 @@ def a_trainer_of_a_suspended_object_waits_and_says_so():
 
 
 @test
+def a_trainer_whose_transfer_does_not_begin_says_what_is_awaited():
+    missing = "waiting for 1 of 2 trainer workers, missing rank 1"
+
+    def asked(a):
+        a.up()
+        a.send(fa.STATUS, missing)
+        a.expect(fa.SEND)
+        lines.wanted.wait(20)
+        a.state(7, 2)
+        a.state(7, 3)
+        a.expect(fa.SEND)
+        a.state(8, 2)
+        a.state(8, 3)
+        a.send(fa.STATUS, "")
+        a.expect(fa.SEND)
+        over.wait(20)
+        a.state(9, 3)
+        a.expect(fa.DETACH)
+
+    over = threading.Event()
+    lines, log = Lines("missing rank"), logging.getLogger("weightbridge")
+    log.addHandler(lines)
+    try:
+        with fa.Script(asked) as s:
+            t = sender(s.agent).connect()
+            t.send_weights(7).wait(20)
+            assert lines.lines == [f"send_weights() waits, for 1 s now: version 7 is not sent yet: {missing}"], lines.lines
+            t.send_weights(8).wait(20)
+            e = in_time(lambda: t.send_weights(9, timeout=0.4))
+            assert type(e) is wb.WeightBridgeTimeout and "is asked for, not received, after 0.4 s" in str(e), repr(e)
+            assert "missing" not in str(e) and t.awaited() == "", repr(e)
+            over.set()
+            t.close()
+    finally:
+        log.removeHandler(lines)
+
+
+@test
 def without_a_terminal_probing_is_told_in_plain_lines():
     probed, params = threading.Event(), {"p": np.zeros((4, 4), np.float32)}
 

@@ -199,7 +199,10 @@ WB_API int wb_client_wait_planned(struct wb_client *c, uint64_t timeout,
 	wb_client_progress_fn on_progress, void *cookie, struct wb_client_plan *plan,
 	struct wb_error *err);
 
-/** wb_client_progress - last sentence of the agent ("" = none).  Valid until the next call. */
+/**
+ * wb_client_progress - what the agent says is awaited ("" = nothing).  Valid until the next call.
+ * Of a trainer also while a transfer does not begin: which other trainer worker is missing.
+ */
 WB_API const char *wb_client_progress(struct wb_client *c);
 
 /* ---- memory that goes and comes ------------------------------------------------------------ */
@@ -284,7 +287,8 @@ WB_API int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, 
  * wb_client_transfer_wait - wait until the transfer is at least in @state
  * @state:	WB_CLIENT_TRANSFER_RELEASED or _FINAL
  * Blocks.  Returns 0; WB_CODE_ABORTED or another code of the transfer when it failed;
- * -ETIMEDOUT (the transfer goes on); WB_CODE_UNKNOWN also when the agent went away meanwhile;
+ * -ETIMEDOUT (the transfer goes on; the sentence says what it waits for, where the agent has said
+ * so); WB_CODE_UNKNOWN also when the agent went away meanwhile;
  * -EINTR.
  */
 WB_API int wb_client_transfer_wait(

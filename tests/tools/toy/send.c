@@ -2,11 +2,28 @@
 /* A trainer's sends, in order and out of it. */
 #include "tests/tools/toy/toy.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Says once what the agent says is awaited, if anything is. */
+static int wait_released(const struct toy *t, struct wb_client_transfer *x, struct wb_error *err)
+{
+	bool has_said = false;
+	int rc;
+
+	while ((rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_RELEASED, 500000000, err)) ==
+		-ETIMEDOUT) {
+		if (!has_said && wb_client_progress(t->c)[0]) {
+			toy_say("awaits %s", err->msg);
+			has_said = true;
+		}
+	}
+	return rc;
+}
 
 /* Until its parameters may change or, with hold, until the receive stage is over. */
 static struct wb_client_transfer *start_send(struct toy *t, int64_t version, uint32_t flags)
@@ -19,7 +36,7 @@ static struct wb_client_transfer *start_send(struct toy *t, int64_t version, uin
 	t->begin_ns = toy_now();
 	rc = wb_client_send(t->c, version, flags, WB_FOREVER, &x, &err);
 	if (rc == 0)
-		rc = wb_client_transfer_wait(x, WB_CLIENT_TRANSFER_RELEASED, WB_FOREVER, &err);
+		rc = wait_released(t, x, &err);
 	if (rc == 0) {
 		if (t->watches)
 			toy_say("blocked %lld ms=%.1f", (long long)version,

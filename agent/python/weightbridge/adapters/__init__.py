@@ -14,61 +14,33 @@ import ctypes
 import errno
 import logging
 import os
-import re
 import time
 import weakref
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from .. import _lib, errors, memory, modules, places, ranks, whole
+from ..calls import SLICE, check, ns, waited
 from ..errors import TransferFailed, TransferSuspended, WeightBridgeError, WeightBridgeTimeout, from_code
 from ..progress import Repeated, Waiting, is_terminal, line
+from ..transfers import Transfer
 
 _log = logging.getLogger("weightbridge")
 
 _STAGING = {None: 0, "None": 1, "HostMemory": 2}
-_STATES = {_lib.ASKED: "asked", _lib.STARTED: "started", _lib.RELEASED: "released",
-           _lib.FINAL: "final"}
-_SLICE = 1.0  # s; waits come back this often, so that Ctrl-C is never far away
 _NAMED = 8  # parameters in one sentence
 _SUSPENDED = 0.5  # s between looks whether the object is suspended still
 _EXIT_TIMEOUT = 60.0  # s to wait for commit when the process ends without close()
-
-
-def _ns(seconds):
-    return _lib.FOREVER if seconds is None else max(0, int(seconds * 1e9))
 
 
 def _text(value):
     return None if value is None else str(value).encode()
 
 
-def _check(rc, err):
-    if rc < 0:
-        raise from_code(rc, err.text)
-    return rc
-
-
-def _waited(timeout, call):
-    """Run `call(timeout_ns, err)` in slices until it is done, or raise at the timeout."""
-    end = None if timeout is None else time.monotonic() + timeout
-    while True:
-        left = _SLICE if end is None else min(_SLICE, max(0.0, end - time.monotonic()))
-        err = _lib.Error()
-        rc = call(_ns(left), err)
-        if rc in (-errno.EINTR, -errno.EAGAIN):
-            continue
-        if rc != -errno.ETIMEDOUT:
-            return _check(rc, err)
-        if end is not None and time.monotonic() >= end:
-            said = re.sub(r"(within|after) [\d.]+ s", rf"\1 {timeout:.1f} s", err.text, count=1)
-            raise WeightBridgeTimeout(said, rc)
-
-
 def _finish(handle, timeout):
     """Close a client; returns (rc, sentence)."""
     err = _lib.Error()
-    return _lib.load().wb_client_close(handle, _ns(timeout), err), err.text
+    return _lib.load().wb_client_close(handle, ns(timeout), err), err.text
 
 
 def _n_bytes(name, array):
@@ -213,7 +185,7 @@ class _Adapter:
     def _open(self):
         opts = _lib.Opts(size=ctypes.sizeof(_lib.Opts), role=self._role, rank=self._rank,
                          sender_staging=self._staging[0], receiver_staging=self._staging[1],
-                         **self._strings, **{k: _ns(v) for k, v in self._timeouts.items()})
+                         **self._strings, **{k: ns(v) for k, v in self._timeouts.items()})
         lib, handle = _lib.load(), ctypes.c_void_p()
         end = time.monotonic() + self._timeouts["connect_timeout"]
         while True:
@@ -221,7 +193,7 @@ class _Adapter:
             rc = lib.wb_client_open(opts, handle, err)
             if rc != -errno.EINTR or time.monotonic() >= end:
                 break
-        _check(rc, err)
+        check(rc, err)
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, _finish, self._handle, _EXIT_TIMEOUT)
 
@@ -292,7 +264,7 @@ class _Adapter:
             rc = _lib.load().wb_client_attach(self._handle, attach, err)
             if rc != -errno.EINTR:
                 break
-        _check(rc, err)
+        check(rc, err)
 
     def _register(self, params, is_new):
         if is_new and self._role == _lib.ROLLOUT:
@@ -314,7 +286,7 @@ class _Adapter:
         transfers, by name, and send_weights is refused.  Waits while a transfer needs the memory,
         at most `timeout` seconds (None: as long as it takes)."""
         lib, client = _lib.load(), self._client()
-        _waited(timeout, lambda ns, err: lib.wb_client_release_memory(client, ns, err))
+        waited(timeout, lambda ns, err: lib.wb_client_release_memory(client, ns, err))
         self._keep = self._places = None
 
     def acquire_memory(self, params=None, kept=False, timeout=None):
@@ -331,7 +303,7 @@ class _Adapter:
                                flags=_lib.ACQUIRE_KEPT if kept else 0)
         timeout = self._timeouts["connect_timeout"] if timeout is None else timeout
         lib, client = _lib.load(), self._client()
-        _waited(timeout, lambda ns, err: lib.wb_client_acquire_memory(client, acquire, ns, err))
+        waited(timeout, lambda ns, err: lib.wb_client_acquire_memory(client, acquire, ns, err))
 
     def rebind(self, params=None, kept=False, timeout=None):
         """The parameters have moved: attach them where they are now.  No probe, no new plan.
@@ -371,7 +343,7 @@ class _Adapter:
                 raise raised[0]
             return rc
 
-        _waited(timeout, once)
+        waited(timeout, once)
         self.plan = {"term": plan.term, "number": plan.number, "digest": plan.digest.decode(),
                      "version": None if plan.version < 0 else plan.version}
 
@@ -384,94 +356,6 @@ class _Adapter:
             return _finish(handle, timeout)
         finally:
             self._keep = self._places = None  # nobody reads it any more
-
-
-class Transfer:
-    """One transfer, as this trainer worker sees it."""
-
-    def __init__(self, adapter, handle):
-        self._adapter = adapter
-        self._handle = handle
-        self._finalizer = weakref.finalize(self, _lib.load().wb_client_transfer_free, handle)
-        self._finalizer.atexit = False
-
-    def _info(self):
-        info = _lib.TransferInfo()
-        _lib.load().wb_client_transfer_get(self._handle, info)
-        return info
-
-    @property
-    def transfer(self):
-        """Number of the transfer, 0 until it has started."""
-        return self._info().transfer
-
-    @property
-    def version(self):
-        """The version sent; None until the agent has chosen one (send_weights without version)."""
-        version = self._info().version
-        return None if version < 0 else version
-
-    @property
-    def state(self):
-        """'asked', 'started', 'released' (this worker's parameters may change), 'final', 'failed',
-        'superseded' (overlap: Supersede; every engine dropped it for the next version)."""
-        info = self._info()
-        if info.code < 0:
-            return "failed"
-        if info.state == _lib.FINAL:
-            engines = self.engines.values()
-            if "Superseded" in engines and "Committed" not in engines:
-                return "superseded"
-        return _STATES[info.state]
-
-    @property
-    def sentence(self):
-        """The cause of a failure, or what the agent last said about this transfer."""
-        return self._info().sentence.decode("utf-8", "replace")
-
-    @property
-    def seconds(self):
-        """Duration so far, as the agent measured it."""
-        return self._info().seconds
-
-    @property
-    def engines(self):
-        """Engine name -> its state in this transfer, as far as known.  A transfer that some engines
-        have succeeded for its trainers, though others be Torn: those are here and in `sentence`."""
-        lib, out = _lib.load(), {}
-        name, state = ctypes.create_string_buffer(1024), ctypes.create_string_buffer(256)
-        while lib.wb_client_transfer_engine(self._handle, len(out), name, len(name), state,
-                                            len(state)) == 0:
-            out[name.value.decode()] = state.value.decode()
-        return out
-
-    def wait(self, timeout=None):
-        """Wait until every engine has an outcome; returns self.  Raises TransferFailed when no
-        engine has the version (an engine lost is none, unless all were; see `engines`): as
-        TransferAborted, WeightsTorn or OutcomeUnknown, which say what the engines have instead; and
-        WeightBridgeTimeout at the timeout (seconds)."""
-        self._wait(_lib.FINAL, timeout)
-        return self
-
-    def release(self):
-        """End of a hold: when it returns, nobody reads this worker's parameters any more."""
-        while True:
-            err = _lib.Error()
-            rc = _lib.load().wb_client_release(self._handle, err)
-            if rc != -errno.EINTR:
-                break
-        _check(rc, err)
-
-    def _wait(self, state, timeout):
-        lib = _lib.load()
-        _waited(timeout, lambda ns, err: lib.wb_client_transfer_wait(self._handle, state, ns, err))
-
-    def __repr__(self):
-        info, engines = self._info(), list(self.engines.values())
-        short = [f", {engines.count(state)} of {len(engines)} {state}" for state in ("Torn", "Unknown")
-                 if state in engines]
-        return (f"<Transfer {info.transfer} version {info.version} "
-                f"{'failed' if info.code < 0 else _STATES[info.state]}{''.join(short)}>")
 
 
 class SenderAdapter(_Adapter):
@@ -545,10 +429,15 @@ class SenderAdapter(_Adapter):
     def _send(self, number, flags, timeout):
         lib, client, handle = _lib.load(), self._client(), ctypes.c_void_p()
         self._check_places()
-        _waited(timeout, lambda ns, err: lib.wb_client_send(client, number, flags, ns, handle, err))
+        waited(timeout, lambda ns, err: lib.wb_client_send(client, number, flags, ns, handle, err))
         self._last = transfer = Transfer(self, handle.value)
-        transfer._wait(_lib.RELEASED, timeout)
+        transfer._wait(_lib.RELEASED, timeout, "send_weights()")
         return transfer
+
+    def awaited(self):
+        """What the agent says a transfer of this object waits for (a trainer worker that is gone, by its
+        rank), or another plan does; '' for nothing.  A send_weights() that waits logs it."""
+        return _lib.load().wb_client_progress(self._client()).decode("utf-8", "replace")
 
     def wait_released(self, timeout=None):
         """Wait until no transfer without a hold reads this worker's parameters, which a send_weights()
@@ -709,7 +598,7 @@ class ReceiverAdapter(_Adapter):
 
     def fileno(self):
         """A descriptor that is readable when poll_requests should be called; for select."""
-        return _check(_lib.load().wb_client_fileno(self._client()), _lib.Error())
+        return check(_lib.load().wb_client_fileno(self._client()), _lib.Error())
 
     def _close(self, timeout):
         self._poll = _not_connected
@@ -718,13 +607,13 @@ class ReceiverAdapter(_Adapter):
     def _idle(self, end):
         lib = _lib.load()
         while True:
-            left = _SLICE if end is None else min(_SLICE, max(0.0, end - time.monotonic()))
+            left = SLICE if end is None else min(SLICE, max(0.0, end - time.monotonic()))
             err = _lib.Error()
-            rc = lib.wb_client_idle(self._client(), _ns(left), err)
+            rc = lib.wb_client_idle(self._client(), ns(left), err)
             if rc > 0 or (rc == 0 and end is not None and time.monotonic() >= end):
                 return
             if rc not in (0, -errno.EINTR):
-                _check(rc, err)
+                check(rc, err)
 
     def _steps(self, rc):
         client = self._client()
@@ -780,10 +669,10 @@ class ReceiverAdapter(_Adapter):
     def _next_step(self, lib, client, u):
         while True:
             err = _lib.Error()
-            rc = lib.wb_client_update_step(client, _ns(_SLICE), u, err)
+            rc = lib.wb_client_update_step(client, ns(SLICE), u, err)
             self.torn |= rc == errors.TORN
             if rc not in (-errno.EAGAIN, -errno.EINTR):
-                return _check(rc, err)
+                return check(rc, err)
 
     def _run_hook(self, answer, hook, version):
         """Run a hook and tell the agent; returns what it raised."""
@@ -794,5 +683,5 @@ class ReceiverAdapter(_Adapter):
         except BaseException as e:  # noqa: B902 (the agent must be told first)
             raised, said = e, f"{type(e).__name__}: {e}".encode()[:900]
         err = _lib.Error()
-        _check(answer(self._handle, -errno.ECANCELED if raised else 0, said, err), err)
+        check(answer(self._handle, -errno.ECANCELED if raised else 0, said, err), err)
         return raised
