@@ -272,7 +272,7 @@ check-sim: $(O)/tests/test_transfer_chaos  ## SEEDS=10000 simulated deployments 
 	@tests/sim/run.sh $(O)
 check-engines: all         ## adapters with real vLLM, SGLang, Megatron, FSDP2 on a CPU, a loop that learns: 10 GB outside the tree, once (about 18 min)
 	@JOBS=1 T_LIMIT=$${T_LIMIT:-900} TESTS='$(wildcard tests/frameworks/test_*.py)' tests/run.sh $(O) $(T)
-check-roce: all $(RC) $(TOOLS) $(addprefix $(O)/tests/,test_xport test_xport_ends test_xport_rails test_xport_full test_xport_random)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (10 min)
+check-roce: all $(RC) $(TOOLS) $(FAKECUDA) $(addprefix $(O)/tests/,test_xport test_xport_ends test_xport_rails test_xport_full test_xport_random)  ## on soft-RoCE devices in a virtual machine: no NIC, no KVM needed (10 min)
 	@tests/roce/run.sh $(O) $(T)
 check-gpu: $(addprefix $(O)/tests/,test_kernels_gpu test_cuda_driver test_mem_gpu test_lane_gpu test_lane_area_gpu test_client_gpu test_daemon_imports test_extract test_extract_bad test_extract_gpu) $(ANSWERS)  ## on a GPU: the kernels, also under compute-sanitizer; what the driver answers; the unit tests of memory, lanes, clients and extraction
 	@tests/cuda/run.sh $(O)

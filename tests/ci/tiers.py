@@ -35,7 +35,7 @@ TIERS = [
     Tier("tsan-processes", "make -j{jobs} tsan-processes", 3, PROCESSES, LATER, {}),
     Tier("kill", "make -j{jobs} check-kill", 5, PROCESSES, LATER, {"KILLS": "60"}),
     Tier("fuzz", "make -j{jobs} fuzz", 6, PRODUCT + ["tests/fuzz"], LATER, {"FUZZ_S": "30"}),
-    Tier("roce", "make -j{jobs} check-roce", 4, PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/unit/test_xport*.c", "tests/roce"], LATER, {}),
+    Tier("roce", "make -j{jobs} check-roce", 4, PRODUCT + ["tests/run.sh", "tests/common", "tests/tools", "tests/unit/test_xport*.c", "tests/roce", "tests/cuda"], LATER, {}),
     # The CUDA compiler comes from PyPI and is kept outside the tree; a device is not needed.
     Tier("cuda", "make -j{jobs} check-cuda", 1, ["Makefile", "kernels", "agent/base", "tests/cuda", "tests/common",
          "tests/unit/test_kernels_gpu.c"] + TEXT, LATER, {}),
