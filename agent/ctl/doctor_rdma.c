@@ -325,12 +325,23 @@ static size_t look_ports(struct wb__ctl_sheet *t, const char *root, const char *
 /* ---- memory ------------------------------------------------------------------------------------
  */
 
-static bool may_lock(const char *root)
+static bool may_lock(const char *root, const char *status)
 {
 	char caps[TEXT_BYTES];
 
-	get_word(root, "/proc/self/status", "CapEff:", caps);
+	get_word(root, status, "CapEff:", caps);
 	return strtoull(caps, NULL, 16) >> CAP_IPC_LOCK_BIT & 1;
+}
+
+/* In its own container an agent is the first process, and has the capability from its file, which
+ * whoever looks there does not. */
+static bool may_agent_lock(const char *root)
+{
+	static const char agent[] = "weightbridge-ag"; /* as the kernel cuts it */
+	char name[TEXT_BYTES];
+
+	get_word(root, "/proc/1/status", "Name:", name);
+	return !strcmp(name, agent) && may_lock(root, "/proc/1/status");
 }
 
 static void look_locked(struct wb__ctl_sheet *t, const char *root, bool has_devices)
@@ -341,7 +352,7 @@ static void look_locked(struct wb__ctl_sheet *t, const char *root, bool has_devi
 	if (!strcmp(limit, "unlimited"))
 		wb__ctl_say(t, "locked-memory", has_devices ? WB_CTL_YES : WB_CTL_INFO,
 			"no limit (ulimit -l)");
-	else if (may_lock(root))
+	else if (may_lock(root, "/proc/self/status") || may_agent_lock(root))
 		wb__ctl_say(t, "locked-memory", has_devices ? WB_CTL_YES : WB_CTL_INFO,
 			"%s bytes (ulimit -l), and the capability IPC_LOCK, which knows no limit",
 			limit);

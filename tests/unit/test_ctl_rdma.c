@@ -251,21 +251,29 @@ START_TEST(a_device_in_software_is_named_so)
 }
 END_TEST
 
+/* @first: the first process of the container, or machine. */
 static const struct {
-	const char *limit, *caps;
+	const char *limit, *caps, *first;
 	enum wb__ctl_can can;
 	const char *words;
 } locks[] = {
-	{"unlimited", "0000000000000000", WB_CTL_YES, "no limit"},
-	{"8388608", "0000000000004000", WB_CTL_YES, "the capability IPC_LOCK"},
-	{"8388608", "0000000000003fff", WB_CTL_WORSE, "give IPC_LOCK (charts: rdma.ipcLock)"},
-	{"0", "0000000000000000", WB_CTL_WORSE, "LimitMEMLOCK=infinity"},
+	{"unlimited", "0000000000000000", "", WB_CTL_YES, "no limit"},
+	{"8388608", "0000000000004000", "", WB_CTL_YES, "the capability IPC_LOCK"},
+	{"8388608", "0000000000003fff", "", WB_CTL_WORSE, "give IPC_LOCK (charts: rdma.ipcLock)"},
+	{"0", "0000000000000000", "", WB_CTL_WORSE, "LimitMEMLOCK=infinity"},
+	{"8388608", "0000000000000000", "Name:\tweightbridge-ag\nCapEff:\t0000000000004000",
+		WB_CTL_YES, "the capability IPC_LOCK"},
+	{"8388608", "0000000000000000", "Name:\tweightbridge-ag\nCapEff:\t0000000000000000",
+		WB_CTL_WORSE, "no capability IPC_LOCK"},
+	{"8388608", "0000000000000000", "Name:\tsystemd\nCapEff:\t000001ffffffffff", WB_CTL_WORSE,
+		"no capability IPC_LOCK"},
 };
 
 START_TEST(too_little_lockable_memory_is_said_with_its_remedy)
 {
 	put_nic("mlx5_0", 0, "eth0");
 	put_limits(locks[_i].limit, locks[_i].caps);
+	put("proc/1/status", locks[_i].first);
 	wb__ctl_look_rdma(&sheet, root);
 	says("locked-memory", locks[_i].can, locks[_i].words);
 }
