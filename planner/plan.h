@@ -35,8 +35,8 @@
  * worker of the domain lends it the rail, to land these bytes and to pass them on to other nodes.
  * A RECEIVE inside a node goes through memory, and loads no rail.
  * Inside the domain nothing changes: the destination has the chunk, and INTERNAL brings it to
- * others.  Rails are lent only if the input says so, where all rates are known, and as little as
- *lets the busiest rail end as early as if any of the domains there could land anything.
+ * others.  Rails are lent only if the input says so and all rates are known, and only as much as it
+ * takes for the busiest rail to end as early as if any of the domains there could land anything.
  *
  * A needer whose parameter cannot give the wire value back bit for bit (F32 checkpoint, BF16
  * parameter) is nobody's source.  Such needers are in a class of their own, a direct class: every

@@ -57,6 +57,31 @@ int wb__check_value(const struct wb_fdef *f, const void *msg, struct wb_err *err
 	return wb_err_set(err, -EINVAL, "%s: unknown kind %u", f->name, f->kind);
 }
 
+bool wb__is_empty(const struct wb_fdef *f, const void *msg)
+{
+	const void *at = wb__field_in(msg, f);
+	const char *s;
+
+	switch ((enum wb_fkind)f->kind) {
+	case WBF_BOOL:
+		return !*(const bool *)at;
+	case WBF_U32:
+		return !*(const uint32_t *)at;
+	case WBF_U64:
+	case WBF_I64:
+		return !*(const uint64_t *)at;
+	case WBF_STR:
+		s = wb__pointer_in(msg, f);
+		return !s || !*s;
+	case WBF_DIGEST:
+		return wb_digest_is_none(*(const struct wb_digest *)at);
+	case WBF_STRUCT:
+		return false;
+	default:
+		return !wb__count_in(msg, f);
+	}
+}
+
 /* ---- binary: write --------------------------------------------------------------------------- */
 
 static int put_struct(const struct wb_table *t, const void *msg, uint32_t version,

@@ -42,6 +42,8 @@ static inline const void *wb__pointer_in(const void *msg, const struct wb_fdef *
 	return p;
 }
 
+/** wb__is_empty - is the field's value what stands for none: 0, false, no text, no element? */
+bool wb__is_empty(const struct wb_fdef *f, const void *msg);
 /** wb__check_value - 0, or -EINVAL when the field's value in @msg is above its bound. */
 int wb__check_value(const struct wb_fdef *f, const void *msg, struct wb_err *err);
 

@@ -22,31 +22,6 @@ static void put_u64(struct wb_buf *out, uint64_t v)
 	wb_buf_printf(out, v > INT64_MAX ? "\"%llu\"" : "%llu", (unsigned long long)v);
 }
 
-static bool is_empty(const struct wb_fdef *f, const void *msg)
-{
-	const void *at = wb__field_in(msg, f);
-	const char *s;
-
-	switch ((enum wb_fkind)f->kind) {
-	case WBF_BOOL:
-		return !*(const bool *)at;
-	case WBF_U32:
-		return !*(const uint32_t *)at;
-	case WBF_U64:
-	case WBF_I64:
-		return !*(const uint64_t *)at;
-	case WBF_STR:
-		s = wb__pointer_in(msg, f);
-		return !s || !*s;
-	case WBF_DIGEST:
-		return wb_digest_is_none(*(const struct wb_digest *)at);
-	case WBF_STRUCT:
-		return false;
-	default:
-		return !wb__count_in(msg, f);
-	}
-}
-
 static void put_digest(struct wb_buf *out, struct wb_digest d)
 {
 	char text[WB_DIGEST_TEXT];
@@ -132,7 +107,7 @@ static int put_object(const struct wb_table *t, const void *msg, uint32_t versio
 	for (uint32_t i = 0; i < t->n_field; i++) {
 		const struct wb_fdef *f = &t->field[i];
 
-		if (f->since > version || ((f->flags & WBF_OPT) && is_empty(f, msg)))
+		if (f->since > version || ((f->flags & WBF_OPT) && wb__is_empty(f, msg)))
 			continue;
 		wb_buf_printf(out, "%c\"%s\":", before, f->name);
 		before = ',';
@@ -395,8 +370,9 @@ int wb_msg_encode(const struct wb_frame *f, const void *msg, struct wb_buf *out,
 	const struct wb_msg_info *m = wb_msg_info(f->type);
 
 	assert(m);
-	return wb__msg_encode(f, m, msg,
-		m->encoding == WB_ENC_BIN ? wb_table_encode_bin : wb_table_encode_json, out, err);
+	return m->encoding == WB_ENC_BIN
+		       ? wb_msg_encode_bin(f, msg, out, err)
+		       : wb__msg_encode(f, m, msg, wb_table_encode_json, out, err);
 }
 
 int wb_msg_decode(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err)
@@ -405,6 +381,8 @@ int wb_msg_decode(const struct wb_frame *f, const void *body, void *msg, struct 
 
 	if (!m)
 		return wb_err_set(err, -EBADMSG, "unknown message number 0x%x", f->type);
-	return (m->encoding == WB_ENC_BIN ? wb_table_decode_bin : wb_table_decode_json)(
+	if (m->encoding == WB_ENC_BIN)
+		return wb_msg_decode_bin(f, body, msg, err);
+	return wb_table_decode_json(
 		m->table, body, f->bytes, f->version, WBP_VERSION_MAX, msg, err);
 }

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "proto/internal.h"
+#include "proto/peers.h"
 
 #include <errno.h>
 
@@ -104,6 +105,8 @@ int wb_msg_encode_bin(
 	const struct wb_msg_info *m = wb_msg_info(f->type);
 
 	assert(m && m->encoding == WB_ENC_BIN);
+	if (f->type == WBP_PEER && wb_peer_check_fields(msg, err) < 0)
+		return wb_err_wrap(err, -EINVAL, "message %s", m->name);
 	return wb__msg_encode(f, m, msg, wb_table_encode_bin, out, err);
 }
 
@@ -160,9 +163,17 @@ void wb_msg_patch_u64(uint8_t *frame, size_t bytes, const char *field, uint64_t 
 int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err)
 {
 	const struct wb_msg_info *m = wb_msg_info(f->type);
+	int rc;
 
 	if (!m || m->encoding != WB_ENC_BIN)
 		return wb_err_set(err, -EBADMSG, "message 0x%x (%s) is not a binary message",
 			f->type, wb_msg_name(f->type));
-	return wb_table_decode_bin(m->table, body, f->bytes, f->version, WBP_VERSION_MAX, msg, err);
+	rc = wb_table_decode_bin(m->table, body, f->bytes, f->version, WBP_VERSION_MAX, msg, err);
+	if (rc < 0 || f->type != WBP_PEER)
+		return rc;
+	rc = wb_peer_check_fields(msg, err);
+	if (rc == 0)
+		return 0;
+	wb_msg_free(f->type, msg);
+	return wb_err_wrap(err, rc, "message %s", m->name);
 }

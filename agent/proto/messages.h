@@ -484,7 +484,7 @@ enum wb_app_end_result {
 	F(X, STR, agent, WBP_NAME_MAX, REQ, 1, "who answers") \
 	F(X, U64, last_transfer, 0, REQ, 1, "highest transfer it has seen")
 
-/* One message of a transfer between agents; kind says which fields count (PROTOCOL.md). */
+/* One message of a transfer between agents; kind says which fields there are (peers.h). */
 #define WBF_peer(F, S, X) \
 	F(X, U32, kind, 64, REQ, 1, "enum wbp_peer: the last table") \
 	F(X, STR, uid, WBP_NAME_MAX, REQ, 1, "uid of the transfer object") \
@@ -653,7 +653,8 @@ void wb_msg_free(uint32_t type, void *msg);
  * wb_msg_encode_bin - append header and body of a BIN message
  * @f:		version, flags, type and id read; bytes ignored
  * @msg:	struct of that type
- * Returns 0; -EINVAL (a value out of its bounds; named), -E2BIG, -ENOMEM.  libc only.
+ * Returns 0; -EINVAL (a value out of its bounds, or a PEER with fields that its kind does not
+ * carry: named), -E2BIG, -ENOMEM.  libc only.
  */
 int wb_msg_encode_bin(
 	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
@@ -665,7 +666,8 @@ int wb_msg_encode_head(const struct wb_frame *f, const void *msg, uint32_t rest,
  * wb_msg_decode_bin - decode the body of a BIN message
  * @f:		header, checked by wb_frame_decode(); @body: f->bytes bytes, untrusted
  * @msg:	struct of f->type (or union wb_msg); filled on success: wb_msg_free(); else zeroed
- * Returns 0; -EBADMSG naming message and field (also: not a BIN message); -ENOMEM.  libc only.
+ * Returns 0; -EBADMSG naming message and field (also: not a BIN message; a PEER without what its
+ * kind requires, or with what it does not carry, peers.h); -ENOMEM.  libc only.
  */
 int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err);
 /**

@@ -46,10 +46,11 @@ static struct epoch *epoch_of(const struct ballot *b)
 static void send(struct ballot *b, uint32_t kind)
 {
 	struct epoch *e = epoch_of(b);
-	struct wb_msg_peer m = {.kind = kind,
-		.transfer = b->transfer,
-		.ballot = b->number,
-		.decision = kind == WBP_PEER_ACCEPT ? b->value : DECIDE_NONE};
+	const struct wb_msg_peer *m =
+		kind == WBP_PEER_ACCEPT
+			? WB_PEER(ACCEPT, .transfer = b->transfer, .ballot = b->number,
+				  .decision = b->value)
+			: WB_PEER(BALLOT, .transfer = b->transfer, .ballot = b->number);
 
 	b->n_yes = 0;
 	memset(b->answered, 0, sizeof(b->answered));
@@ -57,7 +58,7 @@ static void send(struct ballot *b, uint32_t kind)
 	for (uint32_t a = 0; e && a < e->r->n_agent; a++)
 		for (uint32_t j = 0; j < b->n_judge; j++)
 			if (b->judge[j] == judge_hash(e->r->agent[a].name))
-				wb__transfer_send(e, a, &m);
+				wb__transfer_send(e, a, m);
 }
 
 /* A number is one proposer's alone, also among the engines, and the coordinator, of this agent:

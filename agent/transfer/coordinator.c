@@ -18,27 +18,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct wb_msg_peer note(const struct coordinator *l, uint32_t kind)
-{
-	return (struct wb_msg_peer){.kind = kind,
-		.transfer = l->transfer,
-		.version = l->version,
-		.feed = l->is_feed,
-		.feeder = l->source_engine};
-}
+/* What each order to the lead of an engine has. */
+#define RUN(l)                                                                                     \
+	.transfer = (l)->transfer, .version = (l)->version, .feed = (l)->is_feed,                  \
+	.feeder = (l)->source_engine
 
-static void to_trainer(const struct coordinator *l, uint32_t agent, struct wb_msg_peer *m)
-{
-	m->call = m->transfer ? l->e->trigger[agent].served : 0;
-	wb__transfer_send(l->e, agent, m);
-}
-
-static void to_trainers(const struct coordinator *l, struct wb_msg_peer *m)
-{
-	for (uint32_t a = 0; !l->is_feed && a < l->e->r->n_agent; a++)
-		if (wb__transfer_has_trainer(l->e, a))
-			to_trainer(l, a, m);
-}
+#define for_training_agent(e, a)                                                                   \
+	for (uint32_t a = 0; a < (e)->r->n_agent; a++)                                             \
+		if (wb__transfer_has_trainer(e, a))
 
 bool wb__transfer_is_end(enum wb_engine_state s)
 {
@@ -48,16 +35,24 @@ bool wb__transfer_is_end(enum wb_engine_state s)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
+/* Each trainers' agent is told which call of its own it answers. */
+static void send_final(struct epoch *e, uint32_t agent, struct wb_peer_FINAL *m)
+{
+	m->call = e->trigger[agent].served;
+	wb__transfer_send(e, agent, WB_PEER_OF(FINAL, m));
+}
+
 static void finish(struct coordinator *l)
 {
-	const struct epoch *e = l->e;
+	struct epoch *e = l->e;
 	const struct wb_transfer_core *c = e->obj->core;
-	struct wb_msg_peer m;
+	struct wb_peer_FINAL m;
 	struct outcome f;
 
-	m = note(l, WBP_PEER_FINAL);
 	wb__transfer_outcome(l, &f, &m);
-	to_trainers(l, &m);
+	for_training_agent (e, a)
+		if (!l->is_feed)
+			send_final(e, a, &m);
 	struct wb_transfer_report r = {
 		.kind = WB_REPORT_FINAL,
 		.epoch = &e->r->id,
@@ -83,17 +78,16 @@ static void finish(struct coordinator *l)
 
 /* One whose call the transfer answers has asked again: FINAL crosses that, or was given up.  It
  * comes once more, and is heard once, as it names the call. */
-static void final_again(const struct epoch *e, uint32_t agent)
+static void final_again(struct epoch *e, uint32_t agent)
 {
 	const struct coordinator *l = &e->obj->coordinator;
-	struct wb_msg_peer m;
+	struct wb_peer_FINAL m;
 	struct outcome f;
 
 	if (l->state != COORDINATOR_IDLE || l->e != e)
 		return; /* it will come */
-	m = note(l, WBP_PEER_FINAL);
 	wb__transfer_outcome(l, &f, &m);
-	to_trainer(l, agent, &m);
+	send_final(e, agent, &m);
 	wb__transfer_outcome_free(&f);
 }
 
@@ -134,15 +128,11 @@ static void cancel(struct coordinator *l, int64_t code, const char *why, bool su
 	l->is_cancelled = true;
 	snprintf(text, sizeof(text), "%s", why);
 	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
-		struct wb_msg_peer m = note(l, WBP_PEER_CANCEL);
-
 		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
 			continue;
-		m.engine = en;
-		m.code = code;
-		m.sentence = text;
-		m.is_superseded = supersede;
-		wb__transfer_send(l->e, l->e->r->engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r->engine[en].lead,
+			WB_PEER(CANCEL, RUN(l), .engine = en, .code = code, .sentence = text,
+				.is_superseded = supersede));
 	}
 }
 
@@ -172,11 +162,14 @@ static void look(struct coordinator *l)
 	if (wb__transfer_is_joint(l) && lost && !over)
 		cancel(l, WB_EABORTED, "another engine cannot: all or none", false);
 	if (l->state == COORDINATOR_RUNNING && received && any) {
-		struct wb_msg_peer m = note(l, WBP_PEER_RELEASE);
-
 		wb__transfer_coordinator_set(l, COORDINATOR_RELEASED);
 		wb__transfer_trace(l->e->obj, "released", "trainers", l->transfer, 0);
-		to_trainers(l, &m);
+		for_training_agent (l->e, a)
+			if (!l->is_feed)
+				wb__transfer_send(l->e, a,
+					WB_PEER(RELEASE, .transfer = l->transfer,
+						.version = l->version,
+						.call = l->e->trigger[a].served));
 	}
 	if (over)
 		end_run(l);
@@ -188,20 +181,17 @@ static void engine_ended(
 	struct coordinator_engine *x = &l->engine[engine];
 
 	x->state = state;
-	snprintf(x->sentence, sizeof(x->sentence), "%s", why ? why : "");
+	snprintf(x->sentence, sizeof(x->sentence), "%.511s", why ? why : "");
 	if (state == WB_ENGINE_COMMITTED || l->is_feed)
 		return;
 	/* The others take its share over; until they say so the trainers stay. */
 	l->losses++;
 	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
-		struct wb_msg_peer m = note(l, WBP_PEER_LOST);
-
 		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
 			continue;
-		m.engine = en;
-		m.lost = engine;
-		m.losses = l->losses;
-		wb__transfer_send(l->e, l->e->r->engine[en].lead, &m);
+		wb__transfer_send(l->e, l->e->r->engine[en].lead,
+			WB_PEER(LOST, .transfer = l->transfer, .version = l->version, .engine = en,
+				.lost = engine, .losses = l->losses));
 	}
 }
 
@@ -209,14 +199,11 @@ static void engine_ended(
 
 static void send_prepare(struct coordinator *l, uint32_t engine)
 {
-	struct wb_msg_peer m = note(l, WBP_PEER_PREPARE);
-
-	m.engine = engine;
-	m.coordinator = l->e->me;
 	l->engine[engine].takes_part = true;
 	l->engine[engine].state = WB_ENGINE_PREPARING;
 	l->engine[engine].since = l->e->wire[l->e->r->engine[engine].lead].tx_seq + 1;
-	wb__transfer_send(l->e, l->e->r->engine[engine].lead, &m);
+	wb__transfer_send(l->e, l->e->r->engine[engine].lead,
+		WB_PEER(PREPARE, RUN(l), .engine = engine, .coordinator = l->e->me));
 }
 
 static int begin(struct coordinator *l, struct epoch *e)
@@ -248,14 +235,11 @@ static int begin(struct coordinator *l, struct epoch *e)
 static void refuse(struct epoch *e, uint32_t agent, int64_t version, int64_t code, const char *why)
 {
 	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {.kind = WBP_PEER_FINAL,
-		.code = code,
-		.sentence = text,
-		.version = version,
-		.refusals = e->n_refused};
 
 	snprintf(text, sizeof(text), "%s", why);
-	wb__transfer_send(e, agent, &m);
+	wb__transfer_send(e, agent,
+		WB_PEER(FINAL, .code = code, .sentence = text, .version = version,
+			.refusals = e->n_refused));
 }
 
 /* Who has not asked yet: with the others, whose version counts. */
@@ -336,7 +320,6 @@ static void start_transfer(struct epoch *e, int64_t version)
 {
 	struct object *o = e->obj;
 	struct coordinator *l = &o->coordinator;
-	struct wb_msg_peer serve;
 
 	if (begin(l, e) < 0) {
 		refuse_trainers(e, -ENOMEM, "no memory for the transfer");
@@ -352,8 +335,10 @@ static void start_transfer(struct epoch *e, int64_t version)
 	}
 	wb__transfer_trace(o, "transfer", o->name, l->transfer, (uint64_t)l->version);
 	report_start(l);
-	serve = note(l, WBP_PEER_SERVE);
-	to_trainers(l, &serve);
+	for_training_agent (e, a)
+		wb__transfer_send(e, a,
+			WB_PEER(SERVE, .transfer = l->transfer, .version = l->version,
+				.call = e->trigger[a].served));
 	for (uint32_t en = 0; en < e->r->n_engine; en++)
 		send_prepare(l, en);
 }
@@ -461,13 +446,11 @@ static struct coordinator *find(struct epoch *e, uint32_t from, const struct wb_
 /* ACTIVATE has not come to all trainers, but to one: all ask under this plan. */
 static void announce(struct epoch *e)
 {
-	struct coordinator l = {.e = e};
-	struct wb_msg_peer m = note(&l, WBP_PEER_ACTIVE);
-
 	if (e->is_announced)
 		return;
 	e->is_announced = true;
-	to_trainers(&l, &m);
+	for_training_agent (e, a)
+		wb__transfer_send(e, a, WB_PEER(ACTIVE));
 }
 
 /* Asked before it heard of the last refusal, which answers this, too; one that was lost on its way,
@@ -574,12 +557,10 @@ void wb__transfer_coordinator_chosen(struct coordinator *l, enum decision d)
 		return;
 	}
 	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
-		struct wb_msg_peer m = note(l, WBP_PEER_DECIDED);
-
 		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
 			continue;
-		m.engine = en;
-		wb__transfer_send(l->e, l->e->r->engine[en].lead, &m);
+		wb__transfer_send(
+			l->e, l->e->r->engine[en].lead, WB_PEER(DECIDED, RUN(l), .engine = en));
 	}
 }
 

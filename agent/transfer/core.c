@@ -248,15 +248,18 @@ void wb__transfer_fault(
 	(void)wb_fault_hit(o->core->env->fault, place, &at, &hit);
 }
 
-void wb__transfer_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+void wb__transfer_send(struct epoch *e, uint32_t agent, const struct wb_msg_peer *m)
 {
-	m->uid = e->r->id.object.text;
-	m->term = e->r->id.term;
-	m->number = e->r->id.number;
+	union wb_msg out = {.peer = *m};
+
+	assert(wb_peer_check_fields(m, NULL) == 0);
+	out.peer.uid = e->r->id.object.text;
+	out.peer.term = e->r->id.term;
+	out.peer.number = e->r->id.number;
 	if (agent == e->me)
-		send_self(e, m);
+		send_self(e, &out.peer);
 	else
-		wb__transfer_wire_send(e, agent, m);
+		wb__transfer_wire_send(e, agent, &out);
 }
 
 struct object *wb__transfer_object(const struct wb_transfer_core *c, const struct wb_object_id *id)
@@ -283,7 +286,7 @@ void wb__transfer_drain_self(struct wb_transfer_core *c)
 	while (c->self_head) {
 		struct loop_msg *msg = c->self_head;
 		struct wb_frame f;
-		struct wb_msg_peer m;
+		union wb_msg m;
 		const uint8_t *body;
 		struct epoch *e;
 
@@ -294,7 +297,7 @@ void wb__transfer_drain_self(struct wb_transfer_core *c)
 			wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
 			e = wb__transfer_epoch(c, &msg->epoch);
 			if (e)
-				wb__transfer_hear(e, e->me, &m);
+				wb__transfer_hear(e, e->me, &m.peer);
 			wb_msg_free(WBP_PEER, &m);
 		}
 		wb_free(msg->bytes);

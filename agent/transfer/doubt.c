@@ -65,7 +65,7 @@ bool wb__transfer_doubt_asks_late(const struct epoch *e, uint32_t engine)
 }
 
 /* Nobody is in doubt any more, but one has been told what this agent guessed. */
-static void ask_late(const struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
+static void ask_late(const struct epoch *e, uint32_t engine, struct wb_peer_DOUBT *m)
 {
 	for_party_worker (e, engine, i) {
 		const struct worker *w = here(e, i);
@@ -86,7 +86,7 @@ static void ask(struct epoch *e)
 {
 	e->obj->ask_ns = now_ns(e->obj->core) + TRANSFER_ASK_AGAIN_NS;
 	for (uint32_t en = 0; en < e->r->n_engine; en++) {
-		struct wb_msg_peer m = {.kind = WBP_PEER_DOUBT, .engine = en};
+		struct wb_peer_DOUBT m = WB_PEER_FIELDS(DOUBT, .engine = en);
 
 		for_party_worker (e, en, i) {
 			const struct worker *w = here(e, i);
@@ -106,7 +106,7 @@ static void ask(struct epoch *e)
 				m.says |= SAYS_TOUCHED;
 		wb__transfer_trace(
 			e->obj, "update in doubt", e->r->engine[en].name, m.transfer, m.says);
-		wb__transfer_send(e, e->r->engine[en].lead, &m);
+		wb__transfer_send(e, e->r->engine[en].lead, WB_PEER_OF(DOUBT, &m));
 	}
 }
 
@@ -186,26 +186,25 @@ static bool is_in(const struct worker *w, const struct wb_msg_peer *m)
 
 void wb__transfer_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct wb_msg_peer answer = {.kind = WBP_PEER_RECALLED,
-		.engine = m->engine,
-		.transfer = m->transfer,
-		.poll = m->poll};
+	uint32_t says = 0;
 
 	end_run(e, m);
 	/* It may have come to be so just now. */
 	for_party_worker (e, m->engine, i)
 		if (here(e, i) && e->member[i]->past.begun)
-			answer.says |= (is_in(e->member[i], m) ? SAYS_DOUBT : 0) |
-				       (e->member[i]->past.is_touched ? SAYS_TOUCHED : 0);
+			says |= (is_in(e->member[i], m) ? SAYS_DOUBT : 0) |
+				(e->member[i]->past.is_touched ? SAYS_TOUCHED : 0);
 	for_party_worker (e, m->engine, i) {
 		const struct worker *w = here(e, i);
 
 		if (w && w->past.done == m->transfer && w->past.done_at == m->poll)
-			answer.says |= SAYS_DONE;
+			says |= SAYS_DONE;
 		if (w && (w->past.is_torn || is_changing(w, m->transfer)))
-			answer.says |= SAYS_TORN;
+			says |= SAYS_TORN;
 	}
-	wb__transfer_send(e, from, &answer);
+	wb__transfer_send(e, from,
+		WB_PEER(RECALLED, .transfer = m->transfer, .engine = m->engine, .poll = m->poll,
+			.says = says));
 }
 
 /* Unknown is what becomes of a decision that no worker of the engine has followed. */
@@ -407,35 +406,31 @@ static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 static void ask_next(struct lead *l)
 {
 	struct doubt_next next = l->doubt.next;
-	struct wb_msg_peer m = {.engine = l->doubt.engine,
-		.transfer = next.transfer,
-		.poll = next.poll,
-		.says = next.says};
 
 	l->doubt.next = (struct doubt_next){0};
 	if (next.transfer)
-		look_into(l->doubt.e, next.from, &m);
+		look_into(l->doubt.e, next.from,
+			WB_PEER(DOUBT, .engine = l->doubt.engine, .transfer = next.transfer,
+				.poll = next.poll, .says = next.says));
 }
 
 /* Whatever @how is, what was touched and did not commit is a mix. */
 static void answer(struct lead *l, enum wb_engine_state how)
 {
 	struct doubt *d = &l->doubt;
-	struct wb_msg_peer m = {.kind = WBP_PEER_OUTCOME,
-		.engine = d->engine,
-		.transfer = d->transfer,
-		.poll = d->poll};
+	/* All of an engine change, or none. */
+	bool is_sure =
+		how == WB_ENGINE_COMMITTED || (how == WB_ENGINE_ABORTED && !(d->says & ~SAYS_DONE));
+	enum wb_engine_state told = is_sure ? how : WB_ENGINE_TORN;
 
 	for (uint32_t a = 0; a < d->e->r->n_agent; a++) {
 		if (!d->agent[a].is_in_doubt)
 			continue;
-		/* All of an engine change, or none. */
-		m.how = how == WB_ENGINE_COMMITTED                            ? how
-			: how == WB_ENGINE_ABORTED && !(d->says & ~SAYS_DONE) ? how
-									      : WB_ENGINE_TORN;
-		wb__transfer_send(d->e, a, &m);
+		wb__transfer_send(d->e, a,
+			WB_PEER(OUTCOME, .engine = d->engine, .transfer = d->transfer,
+				.poll = d->poll, .how = told));
 	}
-	l->has_torn = how != WB_ENGINE_COMMITTED && (l->has_torn || m.how == WB_ENGINE_TORN);
+	l->has_torn = how != WB_ENGINE_COMMITTED && (l->has_torn || told == WB_ENGINE_TORN);
 	memset(d->agent, 0, d->e->r->n_agent * sizeof(*d->agent));
 	if (how == WB_ENGINE_COMMITTED)
 		d->committed = d->transfer;
@@ -477,10 +472,6 @@ static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 {
 	struct lead *l = &e->lead[m->engine];
 	struct doubt *d = &l->doubt;
-	struct wb_msg_peer ask = {.kind = WBP_PEER_RECALL,
-		.engine = m->engine,
-		.transfer = m->transfer,
-		.poll = m->poll};
 	enum wb_engine_state how;
 
 	if (!d->agent)
@@ -513,14 +504,15 @@ static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 			e->plan->worker[w].engine != m->engine || d->agent[a].was_asked)
 			continue;
 		d->agent[a].is_asked = d->agent[a].was_asked = true;
-		wb__transfer_send(e, a, &ask);
+		wb__transfer_send(e, a,
+			WB_PEER(RECALL, .engine = m->engine, .transfer = m->transfer,
+				.poll = m->poll));
 	}
 }
 
 void wb__transfer_on_DOUBT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	if (m->transfer)
-		look_into(e, from, m);
+	look_into(e, from, m);
 }
 
 void wb__transfer_on_RECALLED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

@@ -26,9 +26,9 @@ void wb__transfer_on_LOST(struct epoch *e, uint32_t from, const struct wb_msg_pe
 	wb__transfer_party_engine_lost(e, m);
 }
 
-#define ROW(number, NAME, sender, receiver, needs, text) [number] = wb__transfer_on_##NAME,
+#define ROW(number, NAME, sender, receiver, fields, text) [number] = wb__transfer_on_##NAME,
 static void (*const heard_by[])(struct epoch *e, uint32_t from, const struct wb_msg_peer *m) = {
-	WB_PEERS(ROW)};
+	WB_PEERS(ROW, WB_PEER_SKIP, WB_PEER_SKIP, WB_PEER_SKIP)};
 
 /* A run that is no feed, and that parties, trainers or leads hear of first by this. */
 static bool begins(const struct wb_msg_peer *m)

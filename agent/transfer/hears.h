@@ -6,17 +6,18 @@
  * called wb__transfer_on_NAME and defined in the file of the role that hears it.  A row without a
  * handler does not link.
  *
- * A handler is called for what its row allows (wb__transfer_may_say()): `engine` and `transfer` are
- * there where the row needs them.  Whether it fits what is under way is the handler's to see.
+ * A handler is called for what its row allows (wb__transfer_may_say()): what the row requires is
+ * there, and `engine` is one of the plan's.  Whether it fits what is under way is the handler's to
+ * see.
  */
 #include "proto/peers.h"
 
 struct epoch;
 
 /* @from: the sender, by its number in the epoch's roster.  @m is borrowed for the call. */
-#define WB__HEARS(number, NAME, sender, receiver, needs, text)                                     \
+#define WB__HEARS(number, NAME, sender, receiver, fields, text)                                    \
 	void wb__transfer_on_##NAME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
-WB_PEERS(WB__HEARS)
+WB_PEERS(WB__HEARS, WB_PEER_SKIP, WB_PEER_SKIP, WB_PEER_SKIP)
 
 /** wb__transfer_hear - a message of agent @from (this one, too) about the epoch, in order and once.
  */

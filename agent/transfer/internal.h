@@ -90,9 +90,9 @@ static inline uint64_t sooner(uint64_t a, uint64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
-/** wb__transfer_send - to an agent of the epoch, this one too; copied.  Sets uid, term and number.
- */
-void wb__transfer_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
+/** wb__transfer_send - a message of WB_PEER() to an agent of the epoch, this one too; copied, with
+ * what every kind has (peers.h). */
+void wb__transfer_send(struct epoch *e, uint32_t agent, const struct wb_msg_peer *m);
 /** wb__transfer_drain_self - what was said to this agent itself; at the end of an event. */
 void wb__transfer_drain_self(struct wb_transfer_core *c);
 /** wb__transfer_check - asserts what the headers of this folder call invariants (check.c). */

@@ -104,14 +104,16 @@ static struct verdict *verdict_of(struct object *o, uint64_t transfer)
 	return &o->verdict[at];
 }
 
+/* Either answer; of judge()'s variables. */
+#define ANSWER                                                                                     \
+	.transfer = m->transfer, .code = code, .ballot = ballot, .accepted = v->accepted,          \
+	.decision = (uint32_t)v->value
+
 static void judge(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct verdict *v = verdict_of(e->obj, m->transfer), was;
-	struct wb_msg_peer answer = {
-		.kind = m->kind == WBP_PEER_BALLOT ? WBP_PEER_BALLOTED : WBP_PEER_ACCEPTED,
-		.transfer = m->transfer,
-		.ballot = m->ballot,
-	};
+	uint64_t ballot = m->ballot;
+	int64_t code = 0;
 
 	if (!v || (m->kind == WBP_PEER_ACCEPT && m->decision != DECIDE_COMMIT &&
 			  m->decision != DECIDE_ABORT))
@@ -123,16 +125,15 @@ static void judge(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 		v->promised = v->accepted = m->ballot;
 		v->value = m->decision;
 	} else {
-		answer.code = WB_ESTALE;
-		answer.ballot = v->promised;
+		code = WB_ESTALE;
+		ballot = v->promised;
 	}
-	if (answer.code == 0 && save(e->obj) < 0) {
+	if (code == 0 && save(e->obj) < 0) {
 		*v = was;
 		return;
 	}
-	answer.accepted = v->accepted;
-	answer.decision = (uint32_t)v->value;
-	wb__transfer_send(e, from, &answer);
+	wb__transfer_send(e, from,
+		m->kind == WBP_PEER_BALLOT ? WB_PEER(BALLOTED, ANSWER) : WB_PEER(ACCEPTED, ANSWER));
 }
 
 void wb__transfer_on_BALLOT(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)

@@ -18,18 +18,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct wb_msg_peer order(const struct lead *l, uint32_t kind)
-{
-	return (struct wb_msg_peer){.kind = kind,
-		.transfer = l->transfer,
-		.version = l->version,
-		.engine = l->engine,
-		.feed = l->is_feed,
-		.feeder = l->source_engine,
-		.coordinator = l->coordinator};
-}
+/* What each order of a lead has, and what it says to its coordinator. */
+#define ORDER(l)                                                                                   \
+	.transfer = (l)->transfer, .version = (l)->version, .engine = (l)->engine,                 \
+	.feed = (l)->is_feed, .feeder = (l)->source_engine, .coordinator = (l)->coordinator
 
-static void send_all(struct lead *l, struct wb_msg_peer *m)
+static void send_all(struct lead *l, const struct wb_msg_peer *m)
 {
 	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].down)
@@ -48,20 +42,12 @@ static bool all(const struct lead *l, size_t field)
 
 static void tell_coordinator(struct lead *l, enum wb_engine_state state)
 {
-	struct wb_msg_peer m = order(l, WBP_PEER_ENGINE);
-
-	m.how = state;
-	m.losses = l->losses;
-	m.code = l->code;
-	m.sentence = l->sentence[0] ? l->sentence : NULL;
-	m.bytes = l->bytes;
-	m.n_bytes = WB_STAGES;
-	m.stall_ns = l->stall_ns;
-	m.n_stall = (uint32_t)l->n_stall;
-	m.sum0 = l->sum.lane[0];
-	m.sum1 = l->sum.lane[1];
-	m.is_superseded = l->is_superseded;
-	wb__transfer_send(l->e, l->coordinator, &m);
+	wb__transfer_send(l->e, l->coordinator,
+		WB_PEER(ENGINE, ORDER(l), .how = state, .losses = l->losses, .code = l->code,
+			.sentence = l->sentence[0] ? l->sentence : NULL, .bytes = l->bytes,
+			.n_bytes = WB_STAGES, .stall_ns = l->stall_ns,
+			.n_stall = (uint32_t)l->n_stall, .sum0 = l->sum.lane[0],
+			.sum1 = l->sum.lane[1], .is_superseded = l->is_superseded));
 }
 
 static void report(struct lead *l)
@@ -105,8 +91,6 @@ static enum wb_engine_state for_parties(const struct lead *l, enum wb_engine_sta
  * intact. */
 static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code, const char *why)
 {
-	struct wb_msg_peer m = order(l, WBP_PEER_END);
-
 	if (l->state == LEAD_NONE || l->state == LEAD_DONE || l->state == LEAD_ENDING)
 		return;
 	wb__transfer_ballot_stop(&l->ballot);
@@ -117,12 +101,10 @@ static void end_engine(struct lead *l, enum wb_engine_state result, int64_t code
 	l->has_torn = result != WB_ENGINE_COMMITTED && (l->has_torn || result == WB_ENGINE_TORN);
 	l->code = code;
 	snprintf(l->sentence, sizeof(l->sentence), "%s", why ? why : "");
-	m.how = l->ended = for_parties(l, result);
-	m.code = code;
-	m.sentence = l->sentence[0] ? l->sentence : NULL;
-	m.sum0 = l->sum.lane[0];
-	m.sum1 = l->sum.lane[1];
-	send_all(l, &m);
+	l->ended = for_parties(l, result);
+	send_all(l, WB_PEER(END, ORDER(l), .how = l->ended, .code = code,
+			    .sentence = l->sentence[0] ? l->sentence : NULL, .sum0 = l->sum.lane[0],
+			    .sum1 = l->sum.lane[1]));
 	wb__transfer_trace(l->e->obj, wb_word(&wb_engine_state_words, result),
 		l->e->r->engine[l->engine].name, l->transfer, 0);
 	if (result == WB_ENGINE_COMMITTED) {
@@ -220,7 +202,6 @@ static void begin(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = &e->lead[m->engine];
-	struct wb_msg_peer stop;
 
 	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
 	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
@@ -243,8 +224,7 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 	l->engine = m->engine;
 	begin(l, from, m);
 	wb__transfer_trace(e->obj, "prepare", e->r->engine[m->engine].name, m->transfer, m->feed);
-	stop = order(l, l->is_staged ? WBP_PEER_STAGE : WBP_PEER_STOP);
-	send_all(l, &stop);
+	send_all(l, l->is_staged ? WB_PEER(STAGE, ORDER(l)) : WB_PEER(STOP, ORDER(l)));
 	if (l->is_staged)
 		tell_coordinator(l, WB_ENGINE_RECEIVING);
 }
@@ -252,15 +232,12 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 /* All is whole beside the parameters, and it is to be installed. */
 static void begin_stop(struct lead *l)
 {
-	struct wb_msg_peer stop = order(l, WBP_PEER_STOP);
-
 	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		l->agent[a].promised = l->agent[a].stopped = l->agent[a].installed = false;
 	wb__transfer_lead_set(l, LEAD_PROMISES);
 	l->sum = (struct wbk_sum){{0, 0}};
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->engine_step_deadline_ns;
-	stop.is_decided = l->is_decided;
-	send_all(l, &stop);
+	send_all(l, WB_PEER(STOP, ORDER(l), .is_decided = l->is_decided));
 }
 
 /* In doubt: ask those who keep the decision, and close it if there is none. */
@@ -350,34 +327,26 @@ static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *
 /* A worker in doubt may be let go, and be needed at the common poll: it hears of its end first. */
 void wb__transfer_lead_go_on(struct lead *l)
 {
-	struct wb_msg_peer target;
-
 	if (l->state != LEAD_PROMISES || l->doubt.transfer || !ALL(l, promised))
 		return;
 	wb__transfer_lead_set(l, LEAD_STOPS);
-	target = order(l, WBP_PEER_TARGET);
-	target.poll = l->target;
-	send_all(l, &target);
+	send_all(l, WB_PEER(TARGET, ORDER(l), .poll = l->target));
 }
 
 /* Parameters may change. */
 static void open_all(struct lead *l)
 {
-	struct wb_msg_peer open = order(l, WBP_PEER_OPEN);
-
 	if (l->is_staged) {
-		struct wb_msg_peer install = order(l, WBP_PEER_INSTALL);
-
 		wb__transfer_lead_set(l, LEAD_INSTALLING);
 		l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->transfer_deadline_ns;
-		send_all(l, &install);
+		send_all(l, WB_PEER(INSTALL, ORDER(l)));
 		tell_coordinator(l, WB_ENGINE_INSTALLING);
 		return;
 	}
 	wb__transfer_lead_set(l, LEAD_MOVING);
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->transfer_deadline_ns + TRANSFER_LATE_NS;
 	wb__transfer_trace(l->e->obj, "receive", l->e->r->engine[l->engine].name, l->transfer, 0);
-	send_all(l, &open);
+	send_all(l, WB_PEER(OPEN, ORDER(l)));
 	tell_coordinator(l, WB_ENGINE_RECEIVING);
 }
 
@@ -386,8 +355,6 @@ static void open_all(struct lead *l)
  * go on to a step in which they wait for one that is torn. */
 static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct wb_msg_peer all_stopped = order(l, WBP_PEER_ALL_STOPPED);
-
 	l->agent[from].stopped = true;
 	l->agent[from].heard = !m->asks;
 	if (m->code < 0) {
@@ -401,7 +368,7 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->engine_step_deadline_ns;
 	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].heard)
-			wb__transfer_send(l->e, a, &all_stopped);
+			wb__transfer_send(l->e, a, WB_PEER(ALL_STOPPED, ORDER(l)));
 	if (ALL(l, heard))
 		open_all(l);
 }
@@ -478,17 +445,20 @@ static void on_ended(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 	close_ending(l);
 }
 
-/* Another engine is lost: the parties take its share over. */
+/* Another engine is lost, the @losses-th: the parties take its share over. */
+static void lose(struct lead *l, uint32_t engine, uint32_t losses)
+{
+	l->losses = losses;
+	send_all(l, WB_PEER(LOST, .transfer = l->transfer, .version = l->version,
+			    .engine = l->engine, .feed = l->is_feed, .coordinator = l->coordinator,
+			    .losses = losses, .lost = engine));
+}
+
 static void on_lost(struct lead *l, const struct wb_msg_peer *m)
 {
-	struct wb_msg_peer lost = order(l, WBP_PEER_LOST);
-
 	if (l->losses >= m->losses || l->state == LEAD_DONE)
 		return;
-	l->losses = m->losses;
-	lost.losses = m->losses;
-	lost.lost = m->lost;
-	send_all(l, &lost);
+	lose(l, m->lost, m->losses);
 }
 
 /* The coordinator gives up: it has not asked for a decision, so there is none. */
@@ -614,16 +584,6 @@ static bool needs_coordinator(const struct lead *l)
 	return !l->is_feed && !received_all(l);
 }
 
-/* Who leads a feed is its source: what it has not given comes from others. */
-static void lose_source(struct lead *l)
-{
-	struct wb_msg_peer lost = order(l, WBP_PEER_LOST);
-
-	lost.losses = ++l->losses;
-	lost.lost = l->source_engine;
-	send_all(l, &lost);
-}
-
 void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	for (uint32_t en = 0; en < e->r->n_engine; en++) {
@@ -636,9 +596,7 @@ void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto
 		if (l->agent[agent].takes_part) {
 			l->agent[agent].down = true;
 			if (l->state == LEAD_ENDING) {
-				struct wb_msg_peer m = {0};
-
-				on_ended(l, agent, &m);
+				on_ended(l, agent, WB_PEER(ENDED));
 				continue;
 			}
 			snprintf(text, sizeof(text), "agent %s is gone: %.800s",
@@ -650,7 +608,8 @@ void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto
 				e->r->agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
 		} else if (l->coordinator == agent && l->is_feed && l->state != LEAD_ENDING) {
-			lose_source(l);
+			/* It is the feed's source: what it has not given comes from others. */
+			lose(l, l->source_engine, l->losses + 1);
 		} else if (l->coordinator == agent && l->state == LEAD_STAGED &&
 			   l->e->r->all_engines) {
 			ask_judges(l);

@@ -14,19 +14,12 @@
 void wb__transfer_lead_refuse(
 	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, int64_t code, const char *why)
 {
-	struct wb_msg_peer no = {
-		.kind = WBP_PEER_REFUSED,
-		.transfer = m->transfer,
-		.engine = m->engine,
-		.feed = m->feed,
-		.code = code,
-		.highest = e->obj->highest,
-	};
 	char text[512];
 
 	snprintf(text, sizeof(text), "%s", why);
-	no.sentence = text;
-	wb__transfer_send(e, from, &no);
+	wb__transfer_send(e, from,
+		WB_PEER(REFUSED, .transfer = m->transfer, .engine = m->engine, .feed = m->feed,
+			.code = code, .sentence = text, .highest = e->obj->highest));
 }
 
 /* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost: all of it,

@@ -72,7 +72,6 @@ static uint32_t choose_asked(const struct epoch *e, bool *is_asked)
 void wb__transfer_leave_ask(struct epoch *e, const struct wb_flow *f)
 {
 	struct trainers *t = &e->obj->trainers;
-	struct wb_msg_peer m = {.kind = WBP_PEER_LACK};
 
 	if (t->flow != f || t->e != e || t->state != TRAINERS_SERVING || e->r->trainer_staged ||
 		!any_may_leave(t))
@@ -84,11 +83,12 @@ void wb__transfer_leave_ask(struct epoch *e, const struct wb_flow *f)
 		wb__transfer_leave_reset(t);
 		return;
 	}
-	m.transfer = t->transfer;
-	m.question = ++t->leave.question;
+	t->leave.question++;
 	for (uint32_t a = 0; a < e->r->n_agent; a++)
 		if (t->leave.is_asked[a])
-			wb__transfer_send(e, a, &m);
+			wb__transfer_send(e, a,
+				WB_PEER(LACK, .transfer = t->transfer,
+					.question = t->leave.question));
 }
 
 /* ---- the answer ----------------------------------------------------------------------------- */
@@ -125,18 +125,17 @@ static uint32_t lacked_by(
 
 void wb__transfer_on_LACK(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	struct wb_msg_peer answer = {
-		.kind = WBP_PEER_LACKED, .transfer = m->transfer, .question = m->question};
 	uint64_t *lack = wb_alloc(WBP_LACK_MAX * sizeof(*lack));
 	uint32_t n = 0;
+	bool is_told;
 
 	for (uint32_t i = 0; lack && i < e->local->n && n <= WBP_LACK_MAX; i++)
 		if (e->plan->worker[e->local->member[i].plan_worker].role == WB_ROLE_ROLLOUT)
 			n += lacked_by(e, i, from, m->transfer, lack + n, WBP_LACK_MAX - n);
-	answer.code = lack && n <= WBP_LACK_MAX ? 0 : -E2BIG;
-	answer.lacked = lack;
-	answer.n_lacked = answer.code ? 0 : n;
-	wb__transfer_send(e, from, &answer);
+	is_told = lack && n <= WBP_LACK_MAX;
+	wb__transfer_send(e, from,
+		WB_PEER(LACKED, .transfer = m->transfer, .question = m->question,
+			.code = is_told ? 0 : -E2BIG, .lacked = lack, .n_lacked = is_told ? n : 0));
 	wb_free(lack);
 }
 

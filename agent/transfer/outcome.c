@@ -101,7 +101,7 @@ void wb__transfer_outcome_free(struct outcome *f)
 	wb_free(f->state);
 }
 
-void wb__transfer_outcome(const struct coordinator *l, struct outcome *f, struct wb_msg_peer *m)
+void wb__transfer_outcome(const struct coordinator *l, struct outcome *f, struct wb_peer_FINAL *m)
 {
 	const struct epoch *e = l->e;
 	struct tally o;
@@ -124,10 +124,8 @@ void wb__transfer_outcome(const struct coordinator *l, struct outcome *f, struct
 	sum_up(l, &o);
 	say_why(&o, f->text, sizeof(f->text));
 	f->result = result_of(l, &o);
-	m->engines = f->name;
-	m->states = f->word;
-	m->n_engines = m->n_states = f->n;
-	m->elapsed_ns = l->idle_ns - l->begin_ns;
-	m->code = code_of(l, &o);
+	*m = (struct wb_peer_FINAL)WB_PEER_FIELDS(FINAL, .transfer = l->transfer,
+		.version = l->version, .engines = f->name, .n_engines = f->n, .states = f->word,
+		.n_states = f->n, .elapsed_ns = l->idle_ns - l->begin_ns, .code = code_of(l, &o));
 	m->sentence = f->text[0] || m->code ? f->text : NULL;
 }

@@ -5,6 +5,7 @@
  * How a transfer ended, from what its coordinator's book has: engine by engine, and in a word.
  * Loop thread.
  */
+#include "proto/peers.h"
 #include "transfer/coordinator.h"
 
 /* No engine where there was no memory for that. */
@@ -18,8 +19,9 @@ struct outcome {
 
 /** wb__transfer_is_joint - is there one decision for all engines of this transfer? */
 bool wb__transfer_is_joint(const struct coordinator *l);
-/** wb__transfer_outcome - of a transfer whose engines have ended; fills FINAL, which borrows @f. */
-void wb__transfer_outcome(const struct coordinator *l, struct outcome *f, struct wb_msg_peer *m);
+/** wb__transfer_outcome - of a transfer whose engines have ended; fills FINAL but for the call
+ * that it answers, which borrows @f. */
+void wb__transfer_outcome(const struct coordinator *l, struct outcome *f, struct wb_peer_FINAL *m);
 /** wb__transfer_outcome_free - what that took. */
 void wb__transfer_outcome_free(struct outcome *f);
 

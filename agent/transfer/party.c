@@ -15,25 +15,19 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct wb_msg_peer reply(const struct party *p, uint32_t kind)
-{
-	return (struct wb_msg_peer){.kind = kind,
-		.transfer = p->transfer,
-		.engine = p->engine,
-		.version = p->version,
-		.is_torn = wb__transfer_engine_is_torn(p->e, p->engine)};
-}
+/* What each answer to the lead has. */
+#define REPLY(p)                                                                                   \
+	.transfer = (p)->transfer, .engine = (p)->engine, .version = (p)->version,                 \
+	.is_torn = wb__transfer_engine_is_torn((p)->e, (p)->engine)
 
 void wb__transfer_party_fail(struct party *p, int code, const char *sentence)
 {
-	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
 	char text[WB_ERR_MSG_MAX];
 
 	snprintf(text, sizeof(text), "%s", sentence);
-	m.progress = PROGRESS_FAILED;
-	m.code = code;
-	m.sentence = text;
-	wb__transfer_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead,
+		WB_PEER(PROGRESS, REPLY(p), .progress = PROGRESS_FAILED, .code = code,
+			.sentence = text));
 }
 
 void wb__transfer_to_worker(struct worker *w, uint16_t type, const void *msg)
@@ -140,15 +134,15 @@ static void check_parked(struct party *p)
 
 static void promise(struct party *p)
 {
-	struct wb_msg_peer answer = reply(p, WBP_PEER_PROMISE);
+	uint32_t poll;
 
 	p->has_target = false;
 	wb__transfer_party_expect_end(p);
 	p->owes_promise = wb__transfer_doubt_asks_late(p->e, p->engine);
 	if (p->owes_promise)
 		return;
-	answer.poll = promise_all(p);
-	wb__transfer_send(p->e, p->lead, &answer);
+	poll = promise_all(p);
+	wb__transfer_send(p->e, p->lead, WB_PEER(PROMISE, REPLY(p), .poll = poll));
 }
 
 void wb__transfer_party_promise(struct party *p)
@@ -210,20 +204,18 @@ static void on_stop(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 
 static void report_stopped(struct party *p, int64_t code, const char *sentence)
 {
-	struct wb_msg_peer m = reply(p, WBP_PEER_STOPPED);
 	char text[WB_ERR_MSG_MAX];
 
 	snprintf(text, sizeof(text), "%s", sentence ? sentence : "");
-	m.asks = true;
-	m.code = code;
-	m.sentence = code ? text : NULL;
 	wb__transfer_party_set(p, PARTY_STOPPED);
 	/* Staged, the lead may now have the engine's others install, whatever becomes of us. */
 	for_party_worker (p->e, p->engine, i)
 		if (p->is_staged && !code && p->e->member[i])
 			__atomic_store_n(
 				&page_of(p->e->member[i])->touched, p->transfer, __ATOMIC_RELEASE);
-	wb__transfer_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead,
+		WB_PEER(STOPPED, REPLY(p), .asks = true, .code = code,
+			.sentence = code ? text : NULL));
 }
 
 static const uint8_t *feed_sources(struct party *p)
@@ -404,15 +396,10 @@ static const struct party *party_since(const struct epoch *e, uint32_t engine)
 void wb__transfer_party_refuse(
 	struct epoch *e, uint32_t from, const struct wb_msg_peer *m, int code, char *sentence)
 {
-	struct wb_msg_peer no = {.kind = WBP_PEER_PROGRESS,
-		.transfer = m->transfer,
-		.engine = m->engine,
-		.version = m->version,
-		.progress = PROGRESS_FAILED,
-		.code = code,
-		.sentence = sentence};
-
-	wb__transfer_send(e, from, &no);
+	wb__transfer_send(e, from,
+		WB_PEER(PROGRESS, .transfer = m->transfer, .engine = m->engine,
+			.version = m->version, .progress = PROGRESS_FAILED, .code = code,
+			.sentence = sentence));
 }
 
 /* What was said under the plan before may come late: nothing begins under it any more when
@@ -473,14 +460,12 @@ void wb__transfer_on_TARGET(struct epoch *e, uint32_t from, const struct wb_msg_
 void wb__transfer_on_ALL_STOPPED(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = run_of(e, m);
-	struct wb_msg_peer heard;
 
 	(void)from;
 	if (!p || p->state != PARTY_STOPPED)
 		return;
 	p->knows_all_stopped = true;
-	heard = reply(p, WBP_PEER_HEARD);
-	wb__transfer_send(e, p->lead, &heard);
+	wb__transfer_send(e, p->lead, WB_PEER(HEARD, REPLY(p)));
 }
 
 void wb__transfer_on_OPEN(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
@@ -618,7 +603,7 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 /* Over when no worker runs its after_update_hook any more. */
 static void look_ended(struct party *p)
 {
-	struct wb_msg_peer m = reply(p, WBP_PEER_ENDED);
+	struct wb_peer_ENDED m = WB_PEER_FIELDS(ENDED, REPLY(p));
 	struct wb_flow_stats st;
 	uint64_t bytes[WB_STAGES];
 
@@ -639,7 +624,7 @@ static void look_ended(struct party *p)
 	wb__transfer_times_party(p);
 	wb__transfer_party_set(p, PARTY_NONE);
 	p->flow = NULL; /* stays in the object, for those who read from us */
-	wb__transfer_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead, WB_PEER_OF(ENDED, &m));
 }
 
 static void on_resumed(struct worker *w, struct party *p)
@@ -721,17 +706,13 @@ static bool each_sink(const struct party *p, bool (*is)(const struct wb_flow *, 
 
 void wb__transfer_party_progress(struct party *p, enum progress what)
 {
-	struct wb_msg_peer m = reply(p, WBP_PEER_PROGRESS);
-	struct wbk_sum sum;
+	struct wbk_sum sum = {{0, 0}};
 
-	m.progress = what;
-	m.losses = p->losses;
-	if (what == PROGRESS_COMPLETE || what == PROGRESS_INSTALLED) {
+	if (what == PROGRESS_COMPLETE || what == PROGRESS_INSTALLED)
 		content_sum(p, &sum);
-		m.sum0 = sum.lane[0];
-		m.sum1 = sum.lane[1];
-	}
-	wb__transfer_send(p->e, p->lead, &m);
+	wb__transfer_send(p->e, p->lead,
+		WB_PEER(PROGRESS, REPLY(p), .progress = what, .losses = p->losses,
+			.sum0 = sum.lane[0], .sum1 = sum.lane[1]));
 }
 
 void wb__transfer_party_received(struct epoch *e, struct wb_flow *f, uint32_t local)

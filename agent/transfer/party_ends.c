@@ -2,6 +2,7 @@
 /* What ends the run of a party from outside: a lead that is gone, a newer plan, a deadline. */
 #include "transfer/party.h"
 
+#include "proto/peers.h"
 #include "transfer/doubt.h"
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
@@ -127,7 +128,6 @@ void wb__transfer_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto
 	for (uint32_t en = 0; en < e->r->n_engine; en++) {
 		struct party *p = &e->party[en];
 		char text[WB_ERR_MSG_MAX];
-		struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text};
 
 		if (p->state == PARTY_NONE || p->state == PARTY_ENDING || p->lead != agent ||
 			p->transfer > upto)
@@ -138,14 +138,14 @@ void wb__transfer_party_lead_down(struct epoch *e, uint32_t agent, uint64_t upto
 		}
 		snprintf(text, sizeof(text), "the engine's lead, agent %s, is gone: %.800s",
 			e->r->agent[agent].name, why);
-		wb__transfer_party_failed_end(p, &m);
+		wb__transfer_party_failed_end(
+			p, WB_PEER(END, .code = -EHOSTDOWN, .sentence = text));
 	}
 }
 
 void wb__transfer_party_broken(struct party *p, const char *why)
 {
 	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {.code = -EHOSTDOWN, .sentence = text, .how = WB_ENGINE_UNKNOWN};
 
 	if (p->state == PARTY_NONE || p->state == PARTY_ENDING)
 		return;
@@ -154,7 +154,8 @@ void wb__transfer_party_broken(struct party *p, const char *why)
 		return;
 	}
 	snprintf(text, sizeof(text), "engine %s: %.800s", p->e->r->engine[p->engine].name, why);
-	wb__transfer_party_failed_end(p, &m);
+	wb__transfer_party_failed_end(
+		p, WB_PEER(END, .how = WB_ENGINE_UNKNOWN, .code = -EHOSTDOWN, .sentence = text));
 }
 
 void wb__transfer_party_overtaken(struct epoch *e, uint32_t engine)
@@ -259,7 +260,6 @@ void wb__transfer_party_expect_end(struct party *p)
 static void without_lead(struct party *p)
 {
 	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {.code = -ETIMEDOUT, .sentence = text, .how = WB_ENGINE_UNKNOWN};
 
 	if (is_in_doubt(p)) {
 		wb__transfer_doubt_begin(p);
@@ -268,7 +268,8 @@ static void without_lead(struct party *p)
 	snprintf(text, sizeof(text),
 		"the lead of engine %.200s, agent %.200s, did not say how it ended",
 		p->e->r->engine[p->engine].name, p->e->r->agent[p->lead].name);
-	wb__transfer_party_failed_end(p, &m);
+	wb__transfer_party_failed_end(
+		p, WB_PEER(END, .how = WB_ENGINE_UNKNOWN, .code = -ETIMEDOUT, .sentence = text));
 }
 
 static uint64_t tick_one(struct party *p, uint64_t now)

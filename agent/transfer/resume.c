@@ -18,7 +18,7 @@
 #define SAYS_WHOLE 2u /* in every area of this agent */
 #define SAYS_INSTALLING 4u /* a parameter may have changed */
 
-static void look(struct epoch *e, uint32_t engine, struct wb_msg_peer *m)
+static void look(struct epoch *e, uint32_t engine, struct wb_peer_RESUME *m)
 {
 	const struct wb_area_head *h;
 
@@ -96,7 +96,7 @@ void wb__transfer_resume_end_old(struct epoch *e)
 void wb__transfer_resume(struct epoch *e)
 {
 	for (uint32_t en = 0; e->staged && en < e->r->n_engine; en++) {
-		struct wb_msg_peer m = {.kind = WBP_PEER_RESUME, .engine = en, .version = -1};
+		struct wb_peer_RESUME m = WB_PEER_FIELDS(RESUME, .engine = en, .version = -1);
 		bool here = false;
 
 		for_party_worker (e, en, i)
@@ -106,7 +106,7 @@ void wb__transfer_resume(struct epoch *e)
 		if (!is_led(e, en))
 			look(e, en, &m);
 		m.is_torn = wb__transfer_engine_is_torn(e, en);
-		wb__transfer_send(e, e->r->engine[en].lead, &m);
+		wb__transfer_send(e, e->r->engine[en].lead, WB_PEER_OF(RESUME, &m));
 	}
 }
 

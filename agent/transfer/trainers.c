@@ -40,11 +40,11 @@ static void tell(struct trainers *t, struct wb_msg_app_send_state *m)
 }
 
 /* False: not all trainer workers here have called. */
-static bool make_trigger(const struct epoch *e, struct wb_msg_peer *m, char *text, size_t cap)
+static bool make_trigger(const struct epoch *e, struct wb_peer_TRIGGER *m, char *text, size_t cap)
 {
 	const struct worker *first = NULL;
 
-	*m = (struct wb_msg_peer){.kind = WBP_PEER_TRIGGER};
+	*m = (struct wb_peer_TRIGGER)WB_PEER_FIELDS(TRIGGER);
 	for_trainer (e, i) {
 		const struct worker *w = e->member[i];
 
@@ -66,9 +66,9 @@ static bool make_trigger(const struct epoch *e, struct wb_msg_peer *m, char *tex
 	return first != NULL;
 }
 
-static void send_trigger(struct trainers *t, struct wb_msg_peer *m)
+static void send_trigger(struct trainers *t, const struct wb_peer_TRIGGER *m)
 {
-	wb__transfer_send(t->e, t->e->r->coordinator, m);
+	wb__transfer_send(t->e, t->e->r->coordinator, WB_PEER_OF(TRIGGER, m));
 	t->asked_seq = t->e->wire[t->e->r->coordinator].tx_seq;
 	t->again_ns = now_ns(t->e->obj->core) + TRANSFER_ASK_AGAIN_NS;
 	t->is_dropped = false;
@@ -79,7 +79,7 @@ static void ask(struct object *o)
 {
 	struct trainers *t = &o->trainers;
 	struct epoch *e = wb__transfer_usable(o);
-	struct wb_msg_peer m;
+	struct wb_peer_TRIGGER m;
 	char text[512];
 
 	if (!e || t->state != TRAINERS_IDLE || !make_trigger(e, &m, text, sizeof(text)))
@@ -103,7 +103,7 @@ static void ask(struct object *o)
 void wb__transfer_trainers_ask_again(struct epoch *e, uint32_t agent)
 {
 	struct trainers *t = &e->obj->trainers;
-	struct wb_msg_peer m;
+	struct wb_peer_TRIGGER m;
 	char text[512];
 
 	if (t->state != TRAINERS_ASKED || t->e != e || e->r->coordinator != agent ||
@@ -119,7 +119,6 @@ void wb__transfer_trainers_ask_again(struct epoch *e, uint32_t agent)
 static void offer_next(struct object *o)
 {
 	struct trainers *t = &o->trainers;
-	struct wb_msg_peer m = {.kind = WBP_PEER_NEXT, .transfer = t->transfer};
 
 	if (t->state < TRAINERS_SERVING || t->has_next || !t->e->r->supersede)
 		return;
@@ -130,7 +129,7 @@ static void offer_next(struct object *o)
 			return;
 	}
 	t->has_next = true;
-	wb__transfer_send(t->e, t->e->r->coordinator, &m);
+	wb__transfer_send(t->e, t->e->r->coordinator, WB_PEER(NEXT, .transfer = t->transfer));
 }
 
 void wb__transfer_trainers_send(struct worker *w, int64_t version, uint32_t flags)
@@ -166,13 +165,11 @@ void wb__transfer_trainers_replanned(struct epoch *e)
 
 static void trainer_failed(struct trainers *t, int code, const char *sentence)
 {
-	struct wb_msg_peer m = {
-		.kind = WBP_PEER_TRAINER_LOST, .code = code, .transfer = t->transfer};
 	char text[WB_ERR_MSG_MAX];
 
 	snprintf(text, sizeof(text), "%s", sentence);
-	m.sentence = text;
-	wb__transfer_send(t->e, t->e->r->coordinator, &m);
+	wb__transfer_send(t->e, t->e->r->coordinator,
+		WB_PEER(TRAINER_LOST, .transfer = t->transfer, .code = code, .sentence = text));
 }
 
 /* The worker goes on; whoever needs its chunks gets them from the snapshot. */
@@ -344,7 +341,7 @@ static void released(struct trainers *t)
 {
 	struct wb_msg_app_send_state s = {.state = WB_APP_SEND_RELEASED};
 	struct wb_frame f;
-	struct wb_msg_peer m;
+	union wb_msg m;
 	uint8_t *final = t->final_body;
 	const uint8_t *body;
 
@@ -364,7 +361,7 @@ static void released(struct trainers *t)
 	t->final_body = NULL;
 	if (wb_frame_check(final, t->final_len, &f, &body, NULL) == 0 &&
 		wb_msg_decode_bin(&f, body, &m, NULL) == 0) {
-		tell_final(t, &m);
+		tell_final(t, &m.peer);
 		wb_msg_free(WBP_PEER, &m);
 	}
 	wb_free(final);
@@ -506,14 +503,10 @@ static void end_without_coordinator(struct trainers *t, const char *what, const 
 {
 	struct epoch *e = t->e;
 	char text[WB_ERR_MSG_MAX];
-	struct wb_msg_peer m = {.kind = WBP_PEER_FINAL,
-		.code = WB_EUNKNOWN,
-		.sentence = text,
-		.transfer = t->transfer};
 
 	snprintf(text, sizeof(text), "the transfer's coordinator, agent %s, %s%.800s",
 		e->r->agent[e->r->coordinator].name, what, why);
-	on_final(t, &m);
+	on_final(t, WB_PEER(FINAL, .transfer = t->transfer, .code = WB_EUNKNOWN, .sentence = text));
 }
 
 bool wb__transfer_trainers_unheard(const struct epoch *e, uint32_t agent)

@@ -62,26 +62,27 @@ static void post(
 	c->env->to_peer(c->env->ctx, e->r, agent, m, frame, bytes);
 }
 
-void wb__transfer_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m)
+void wb__transfer_wire_send(struct epoch *e, uint32_t agent, union wb_msg *m)
 {
 	struct wire *w = &e->wire[agent];
 	uint64_t now = now_ns(e->obj->core);
 
-	m->seq = ++w->tx_seq;
-	m->ack = w->rx_seq; /* whenever it comes, this is what had been heard when it was said */
+	m->peer.seq = ++w->tx_seq;
+	/* Whenever it comes, this is what had been heard when it was said. */
+	m->peer.ack = w->rx_seq;
 	w->confirm_ns = 0;
-	w->sent_transfer = WB_MAX(w->sent_transfer, m->transfer);
+	w->sent_transfer = WB_MAX(w->sent_transfer, m->peer.transfer);
 	if (wb_keep_add(&w->kept, wb_msg_encode_bin, WBP_PEER, m, UINT32_MAX) < 0) {
-		skip(w, m->transfer);
+		skip(w, m->peer.transfer);
 		tell_gap(w, now);
 		return;
 	}
-	w->kept.last->mark = m->seq;
+	w->kept.last->mark = m->peer.seq;
 	if (!w->resend_ns) {
 		w->backoff_ns = RESEND_MIN_NS;
 		w->resend_ns = now + w->backoff_ns;
 	}
-	post(e, agent, m, w->kept.last->frame, w->kept.last->bytes);
+	post(e, agent, &m->peer, w->kept.last->frame, w->kept.last->bytes);
 }
 
 bool wb__transfer_wire_take(
@@ -117,20 +118,18 @@ bool wb__transfer_wire_take(
 
 static void confirm(struct epoch *e, uint32_t agent)
 {
-	struct wb_msg_peer m = {
-		.kind = WBP_PEER_CONFIRM,
-		.uid = e->r->id.object.text,
-		.term = e->r->id.term,
-		.number = e->r->id.number,
-		.ack = e->wire[agent].rx_seq,
-	};
+	union wb_msg m = {.peer = *WB_PEER(CONFIRM)};
 	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
 	struct wb_buf b;
 
+	m.peer.uid = e->r->id.object.text;
+	m.peer.term = e->r->id.term;
+	m.peer.number = e->r->id.number;
+	m.peer.ack = e->wire[agent].rx_seq;
 	e->wire[agent].confirm_ns = 0;
 	wb_buf_init(&b, WB_FRAME_BYTES + 4096);
 	if (wb_msg_encode_bin(&f, &m, &b, NULL) == 0)
-		post(e, agent, &m, b.data, b.len);
+		post(e, agent, &m.peer, b.data, b.len);
 	wb_buf_finish(&b);
 }
 

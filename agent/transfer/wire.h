@@ -24,8 +24,8 @@ struct wire {
 	uint64_t skipped; /* highest that those given up were about */
 };
 
-/** wb__transfer_wire_send - number it, keep it until it is confirmed, send it. */
-void wb__transfer_wire_send(struct epoch *e, uint32_t agent, struct wb_msg_peer *m);
+/** wb__transfer_wire_send - number a PEER, keep it until it is confirmed, send it. */
+void wb__transfer_wire_send(struct epoch *e, uint32_t agent, union wb_msg *m);
 /** wb__transfer_wire_take - a message came: is it the next one?  Else it is not to be looked at.
  *  @has_gap: the peer has given some up, and us. */
 bool wb__transfer_wire_take(

@@ -2,6 +2,7 @@
 #include "tests/common/fx_proto.h"
 
 #include "base/base.h"
+#include "proto/peers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,7 @@ static void fill_array(
 		if (f->kind == WBF_STRS)
 			((char **)(void *)p)[i] = random_str(r, 100);
 		else if (f->kind == WBF_STRUCTS)
-			fx_fill_msg(f->sub, p + i * size, r, true);
+			fx_fill_table(f->sub, p + i * size, r, true);
 		else
 			for (size_t k = 0; k < size; k++)
 				p[i * size + k] = (char)wb_rng_u64(r);
@@ -52,7 +53,7 @@ static void fill_array(
 	memcpy(msg + f->n_offset, &n, sizeof(n));
 }
 
-void fx_fill_msg(const struct wb_table *t, void *msg, struct wb_rng *all, bool is_small)
+void fx_fill_table(const struct wb_table *t, void *msg, struct wb_rng *all, bool is_small)
 {
 	for (uint32_t i = 0; i < t->n_field; i++) {
 		const struct wb_fdef *f = &t->field[i];
@@ -85,10 +86,19 @@ void fx_fill_msg(const struct wb_table *t, void *msg, struct wb_rng *all, bool i
 			*(struct wb_digest *)(void *)at = (struct wb_digest){v, wb_rng_u64(r)};
 			break;
 		case WBF_STRUCT:
-			fx_fill_msg(f->sub, at, r, is_small);
+			fx_fill_table(f->sub, at, r, is_small);
 			break;
 		default:
 			fill_array(f, msg, at, r, is_small);
 		}
 	}
+}
+
+void fx_fill_msg(const struct wb_table *t, void *msg, struct wb_rng *rng, bool is_small)
+{
+	struct wb_msg_peer *m = msg;
+
+	fx_fill_table(t, msg, rng, is_small);
+	if (t == wb_msg_info(WBP_PEER)->table && wb_peer_rule(m->kind))
+		m->kind = 64;
 }

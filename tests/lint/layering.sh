@@ -82,5 +82,6 @@ while read -r folder regexp reason; do
 	bad=1
 done <<<"$system"
 hits=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*<(infiniband|cuda)' agent operator-shim planner --include='*.[ch]' 2>/dev/null | grep -vE '^agent/(mem|xport/verbs)/') && { echo "$hits"; echo "only mem, kernels and xport/verbs know verbs and CUDA"; bad=1; }
+hits=$(grep -rnE 'struct wb_msg_peer([^_[:alnum:]]|$)' agent operator-shim planner --include='*.[ch]' | grep -vE 'const struct wb_msg_peer|^agent/proto/') && { echo "$hits"; echo "a message to a peer is made by WB_PEER() of proto/peers.h, and is const"; bad=1; }
 hits=$(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"tests/' agent kernels planner operator-shim --include='*.[ch]') && { echo "$hits"; echo "nothing includes tests"; bad=1; }
 exit $bad

@@ -156,7 +156,7 @@ static void speak(uint16_t port, uint64_t patience_ns)
 	static char me[] = "me", x[] = "x", mine[] = "127.0.0.1:1", at[32];
 	static struct wb_roster_agent list[] = {
 		{.name = me, .control = mine}, {.name = x, .control = at}};
-	struct wb_msg_peer m = {.uid = "aaaaaaaaaaaaaaaa", .term = 1, .number = 1, .kind = 1};
+	struct wb_msg_peer m = {.uid = "aaaaaaaaaaaaaaaa", .term = 1, .number = 1};
 	struct wb_frame f = {.version = WBP_VERSION_MAX, .type = WBP_PEER};
 	struct wb_err err = {0};
 	struct wb_buf b;

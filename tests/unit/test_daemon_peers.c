@@ -16,6 +16,7 @@
 #include "net/chan.h"
 #include "net/loop.h"
 #include "planner/parts.h"
+#include "proto/peers.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/world.h"
 
@@ -176,7 +177,8 @@ static const struct {
 /* It is a member of both objects by name, but has shown the key of one epoch of one of them. */
 START_TEST(a_peer_speaks_of_the_epoch_whose_key_it_has_shown_and_of_no_other)
 {
-	struct wb_msg_peer m = {.uid = A, .term = 1, .number = 1, .kind = 1};
+	struct wb_msg_peer m = {
+		.uid = A, .term = 1, .number = 1, .kind = WBP_PEER_PREPARE, .transfer = 1};
 
 	come_up();
 	say(&wire, WBP_PEER, &m);

@@ -284,10 +284,19 @@ START_TEST(nobody_leaves_before_all_have_answered)
 }
 END_TEST
 
+/* A first question. */
+static struct wb_msg_peer lack(uint64_t transfer)
+{
+	struct wb_msg_peer m = about(WBP_PEER_LACK, transfer);
+
+	m.question = 1;
+	return m;
+}
+
 /* Who has not begun lacks all that the plan brings it from there, who is done nothing. */
 START_TEST(what_an_agent_says_that_it_lacks)
 {
-	struct wb_msg_peer q = about(WBP_PEER_LACK, 1);
+	struct wb_msg_peer q = lack(1);
 	const struct said *s;
 
 	begin(&shape);
@@ -315,7 +324,7 @@ START_TEST(an_agent_that_cannot_go_by_the_plan_cannot_say_what_it_lacks)
 
 	o.apart = true;
 	begin(&o);
-	say(PARTY, TRAINER, about(WBP_PEER_LACK, 1));
+	say(PARTY, TRAINER, lack(1));
 	s = last(PARTY, w.agent[TRAINER].name, WBP_PEER_LACKED);
 	ck_assert_ptr_nonnull(s);
 	ck_assert_int_eq(s->m.code, -E2BIG);
@@ -333,7 +342,7 @@ START_TEST(an_agent_that_heard_of_a_lost_engine_cannot_say_what_it_lacks)
 	begin(&shape);
 	world_send(&w, 1);
 	RUN_UNTIL(party_of(PARTY)->state == PARTY_STOPPED);
-	q = about(WBP_PEER_LACK, party_of(PARTY)->transfer);
+	q = lack(party_of(PARTY)->transfer);
 	loss = about(WBP_PEER_LOST, q.transfer);
 	loss.lost = 1;
 	if (_i)

@@ -59,7 +59,7 @@ START_TEST(trainers_hear_the_worst_of_what_engines_have)
 		.all_engines = rows[_i].is == ALL};
 	struct epoch e = {.r = &r};
 	struct coordinator l = {.e = &e, .engine = book, .is_superseded = rows[_i].is == DROPPED};
-	struct wb_msg_peer m = {0};
+	struct wb_peer_FINAL m;
 	struct outcome o;
 	uint32_t n = 0;
 
