@@ -77,7 +77,8 @@ struct wb_client_transfer {
 	unsigned refs; /* the caller's and the client's */
 	struct wb_client_transfer_info info;
 	uint32_t flags;
-	char **engine, **engine_state; /* info.n_engine each, owned */
+	char **engine; /* info.n_engine, owned, as is the next */
+	uint32_t *engine_state; /* enum wb_engine_state */
 	bool reported; /* a failure has been returned to the caller */
 	bool release_wanted, release_sent; /* of a hold */
 	bool is_held; /* the agent may still read the parameters */

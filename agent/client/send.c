@@ -13,13 +13,12 @@ static void free_engines(struct wb_client_transfer *t)
 {
 	uint32_t i;
 
-	for (i = 0; i < t->info.n_engine; i++) {
+	for (i = 0; i < t->info.n_engine; i++)
 		wb_free(t->engine[i]);
-		wb_free(t->engine_state[i]);
-	}
 	wb_free(t->engine);
 	wb_free(t->engine_state);
-	t->engine = t->engine_state = NULL;
+	t->engine = NULL;
+	t->engine_state = NULL;
 	t->info.n_engine = 0;
 }
 
@@ -63,7 +62,7 @@ static void set_engines(struct wb_client_transfer *t, const struct wb_msg_app_se
 	}
 	for (i = 0; i < n; i++) {
 		t->engine[i] = wb_strdup(m->engine[i]);
-		t->engine_state[i] = wb_strdup(m->engine_state[i]);
+		t->engine_state[i] = m->engine_state[i];
 	}
 	t->info.n_engine = n;
 }
@@ -361,7 +360,8 @@ int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *na
 		pthread_mutex_lock(&c->lock);
 	if (i < t->info.n_engine) {
 		snprintf(name, name_bytes, "%s", t->engine[i] ? t->engine[i] : "");
-		snprintf(state, state_bytes, "%s", t->engine_state[i] ? t->engine_state[i] : "");
+		snprintf(state, state_bytes, "%s",
+			wb_word(&wb_engine_state_words, t->engine_state[i]));
 		rc = 0;
 	}
 	if (c)

@@ -300,7 +300,7 @@ static int code_of(enum wb_engine_state state)
 static void fill_engine(const struct wb_transfer_report *r, uint32_t i, struct wb_p_engine_state *e)
 {
 	*e = (struct wb_p_engine_state){.engine = r->engine[i],
-		.state = wb_word(&wb_engine_state_words, r->state[i]),
+		.state = r->state[i],
 		.version = -1,
 		.code = code_of(r->state[i]),
 		.sentence = r->sentence && r->sentence[i] ? r->sentence[i] : ""};
@@ -310,14 +310,11 @@ static void fill_engine(const struct wb_transfer_report *r, uint32_t i, struct w
 	}
 }
 
-/* Operators take a result that they do not know for none: they see it by the engines. */
-static const char *word_of(const struct wb_transfer_report *r)
+static uint32_t state_of(const struct wb_transfer_report *r)
 {
-	if (r->kind != WB_REPORT_FINAL)
-		return wb_word(&wb_report_words, r->kind);
-	return wb_word(&wb_result_words, r->result == WB_RESULT_PARTLY_TORN ? WB_RESULT_SUCCEEDED
-					 : r->result == WB_RESULT_UNKNOWN   ? WB_RESULT_ABORTED
-									    : r->result);
+	_Static_assert(WB_REPORT_FINAL + (int)WB_RESULT_UNKNOWN == (int)WB_REPORT_FINAL_UNKNOWN,
+		"a word for each result");
+	return r->kind == WB_REPORT_FINAL ? WB_REPORT_FINAL + (uint32_t)r->result : r->kind;
 }
 
 static bool is_worse(int64_t a, int64_t b)
@@ -330,7 +327,7 @@ static void send_start(struct wb__oplink *l, const struct wb_transfer_report *r)
 	struct wb_msg_report m = {.epoch = {r->epoch->term, r->epoch->number},
 		.transfer = r->transfer,
 		.version = r->version,
-		.state = word_of(r),
+		.state = state_of(r),
 		.begin_wall_ns = r->begin_wall_ns};
 
 	if (!r->is_feed) /* the operator has asked for it */
@@ -344,7 +341,7 @@ static void send_end(struct wb__oplink *l, const struct wb_transfer_report *r)
 	struct wb_msg_report m = {.epoch = {r->epoch->term, r->epoch->number},
 		.transfer = r->transfer,
 		.version = r->version,
-		.state = word_of(r),
+		.state = state_of(r),
 		.sentence = r->culprit ? r->culprit : "",
 		.is_final = is_final,
 		.is_feed = r->is_feed,
@@ -386,7 +383,7 @@ void wb__oplink_times(struct wb__oplink *l, const struct wb_transfer_times *t)
 	struct wb_msg_report m = {.epoch = {t->epoch->term, t->epoch->number},
 		.transfer = t->transfer,
 		.version = t->version,
-		.state = wb_word(&wb_report_words, WB_REPORT_WORKERS),
+		.state = WB_REPORT_WORKERS,
 		.workers = t->worker,
 		.n_workers = t->n_worker};
 

@@ -27,6 +27,7 @@ int wb__check_value(const struct wb_fdef *f, const void *msg, struct wb_err *err
 	case WBF_BOOL:
 	case WBF_I64:
 	case WBF_DIGEST:
+	case WBF_WORD:
 	case WBF_STRUCT:
 		return 0;
 	case WBF_U32:
@@ -50,6 +51,7 @@ int wb__check_value(const struct wb_fdef *f, const void *msg, struct wb_err *err
 	case WBF_BLOB:
 	case WBF_U32S:
 	case WBF_U64S:
+	case WBF_WORDS:
 	case WBF_STRUCTS:
 		n = wb__count_in(msg, f);
 		return n > f->max ? over(f, n, err) : 0;
@@ -66,6 +68,7 @@ bool wb__is_empty(const struct wb_fdef *f, const void *msg)
 	case WBF_BOOL:
 		return !*(const bool *)at;
 	case WBF_U32:
+	case WBF_WORD:
 		return !*(const uint32_t *)at;
 	case WBF_U64:
 	case WBF_I64:
@@ -86,6 +89,14 @@ bool wb__is_empty(const struct wb_fdef *f, const void *msg)
 
 static int put_struct(const struct wb_table *t, const void *msg, uint32_t version,
 	struct wb_buf *out, struct wb_err *err);
+
+static void put_word(const struct wb_fdef *f, uint32_t number, uint32_t version, struct wb_buf *out)
+{
+	if (version >= WBF_WORDS_SINCE)
+		wb_buf_u32(out, number);
+	else
+		wb_buf_str(out, wb_word(f->words, number));
+}
 
 static int put_structs(const struct wb_fdef *f, const void *msg, uint32_t version,
 	struct wb_buf *out, struct wb_err *err)
@@ -153,6 +164,14 @@ static int put_field(const struct wb_fdef *f, const void *msg, uint32_t version,
 		for (uint32_t i = 0; i < n; i++)
 			wb_buf_str(out, ((const char *const *)p)[i]);
 		return 0;
+	case WBF_WORD:
+		put_word(f, *(const uint32_t *)at, version, out);
+		return 0;
+	case WBF_WORDS:
+		wb_buf_u32(out, n);
+		for (uint32_t i = 0; i < n; i++)
+			put_word(f, ((const uint32_t *)p)[i], version, out);
+		return 0;
 	case WBF_STRUCT:
 		rc = put_struct(f->sub, at, version, out, err);
 		return rc < 0 ? wb_err_wrap(err, rc, "%s", f->name) : 0;
@@ -204,6 +223,8 @@ static size_t wire_bytes_min(const struct wb_table *t, uint32_t version)
 		[WBF_U32S] = 4,
 		[WBF_U64S] = 4,
 		[WBF_STRS] = 4,
+		[WBF_WORD] = 4,
+		[WBF_WORDS] = 4,
 		[WBF_STRUCT] = 0,
 		[WBF_STRUCTS] = 4};
 	size_t sum = 0;
@@ -248,6 +269,24 @@ static int get_str(const struct wb_fdef *f, struct wb_cursor *c, size_t max, boo
 		return 0;
 	*out = wb_strndup((const char *)at, len);
 	return *out ? 0 : no_memory(f, err);
+}
+
+static int get_word(const struct wb_fdef *f, struct wb_cursor *c, uint32_t version, uint32_t *out,
+	struct wb_err *err)
+{
+	char *text = NULL;
+	int rc;
+
+	if (version >= WBF_WORDS_SINCE) {
+		*out = wb_cur_u32(c);
+		return c->bad ? bad(f, err, "the message ends inside it") : 0;
+	}
+	rc = get_str(f, c, f->kind == WBF_WORD ? f->max : WB_STRS_ITEM_MAX, false, &text, err);
+	if (rc < 0)
+		return rc;
+	*out = (uint32_t)wb_word_number(f->words, text);
+	wb_free(text);
+	return 0;
 }
 
 static int get_struct(const struct wb_table *t, struct wb_cursor *c, uint32_t version, void *msg,
@@ -304,6 +343,8 @@ static int get_array(const struct wb_fdef *f, struct wb_cursor *c, uint32_t vers
 			((uint64_t *)p)[i] = wb_cur_u64(c);
 		else if (f->kind == WBF_STRS)
 			rc = get_str(f, c, WB_STRS_ITEM_MAX, false, &((char **)p)[i], err);
+		else if (f->kind == WBF_WORDS)
+			rc = get_word(f, c, version, &((uint32_t *)p)[i], err);
 		else if (f->kind == WBF_STRUCTS)
 			rc = get_struct(f->sub, c, version, (char *)p + (size_t)i * bytes, err);
 		else
@@ -352,6 +393,8 @@ static int get_field(const struct wb_fdef *f, struct wb_cursor *c, uint32_t vers
 		return get_number(f, c, at, err);
 	case WBF_STR:
 		return get_str(f, c, f->max, f->flags & WBF_OPT, at, err);
+	case WBF_WORD:
+		return get_word(f, c, version, at, err);
 	case WBF_DIGEST:
 		d.hi = wb_cur_u64(c);
 		d.lo = wb_cur_u64(c);
@@ -366,6 +409,7 @@ static int get_field(const struct wb_fdef *f, struct wb_cursor *c, uint32_t vers
 	case WBF_U32S:
 	case WBF_U64S:
 	case WBF_STRS:
+	case WBF_WORDS:
 	case WBF_STRUCTS:
 		return get_array(f, c, version, msg, err);
 	}

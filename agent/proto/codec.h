@@ -48,16 +48,22 @@ enum wb_fkind {
 	WBF_U64S, /* const uint64_t *, likewise */
 	WBF_PEER_BYTES = WBF_U64S, /* a union, too */
 	WBF_STRS, /* const char **, likewise; each string at most WB_STRS_ITEM_MAX bytes */
+	/* uint32_t, a number of `words`, or one that a later version appended; u32.  In a body of
+	 * version 1 its text, a string: what is no word there is WB_WORD_NONE. */
+	WBF_WORD,
+	WBF_WORDS, /* const uint32_t *, owned, uint32_t n_NAME; u32 count, words; max = elements */
 	WBF_STRUCT, /* embedded struct; its fields in place; JSON object */
 	WBF_STRUCTS, /* struct *, owned, uint32_t n_NAME; u32 count, structs; JSON array of objects
 		      */
 };
 
 #define WB_STRS_ITEM_MAX 4096
+#define WBF_WORDS_SINCE 2 /* words are numbers */
 
 enum { WBF_REQ = 0, WBF_OPT = 1 };
 
 struct wb_table;
+struct wb_words;
 
 struct wb_fdef {
 	const char *name;
@@ -68,6 +74,7 @@ struct wb_fdef {
 	uint32_t offset; /* of the value or pointer in the struct */
 	uint32_t n_offset; /* of the uint32_t count, arrays and blobs */
 	const struct wb_table *sub; /* structs */
+	const struct wb_words *words; /* words */
 };
 
 struct wb_table {

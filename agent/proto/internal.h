@@ -3,6 +3,7 @@
 #define WB_PROTO_INTERNAL_H
 /* Shared by the two codecs.  Layer: proto (L1). */
 #include "proto/messages.h"
+#include "proto/words.h"
 
 #include <string.h>
 

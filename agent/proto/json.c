@@ -29,6 +29,14 @@ static void put_digest(struct wb_buf *out, struct wb_digest d)
 	wb_buf_json_str(out, wb_digest_is_none(d) ? "" : wb_digest_text(d, text));
 }
 
+static void put_word(const struct wb_fdef *f, uint32_t number, uint32_t version, struct wb_buf *out)
+{
+	if (version >= WBF_WORDS_SINCE)
+		put_u64(out, number);
+	else
+		wb_buf_json_str(out, wb_word(f->words, number));
+}
+
 static int put_array(const struct wb_fdef *f, const void *msg, uint32_t version, struct wb_buf *out,
 	struct wb_err *err)
 {
@@ -46,6 +54,8 @@ static int put_array(const struct wb_fdef *f, const void *msg, uint32_t version,
 			put_u64(out, ((const uint64_t *)p)[i]);
 		} else if (f->kind == WBF_STRS) {
 			wb_buf_json_str(out, ((const char *const *)p)[i]);
+		} else if (f->kind == WBF_WORDS) {
+			put_word(f, ((const uint32_t *)p)[i], version, out);
 		} else {
 			rc = put_object(f->sub, (const char *)p + (size_t)i * f->sub->bytes,
 				version, out, err);
@@ -81,6 +91,9 @@ static int put_value(const struct wb_fdef *f, const void *msg, uint32_t version,
 	case WBF_STR:
 		wb_buf_json_str(out, wb__pointer_in(msg, f));
 		return 0;
+	case WBF_WORD:
+		put_word(f, *(const uint32_t *)at, version, out);
+		return 0;
 	case WBF_DIGEST:
 		put_digest(out, *(const struct wb_digest *)at);
 		return 0;
@@ -92,6 +105,7 @@ static int put_value(const struct wb_fdef *f, const void *msg, uint32_t version,
 	case WBF_U32S:
 	case WBF_U64S:
 	case WBF_STRS:
+	case WBF_WORDS:
 	case WBF_STRUCTS:
 		return put_array(f, msg, version, out, err);
 	}
@@ -207,6 +221,23 @@ static int get_str(const struct reader *r, const struct wb_fdef *f, const json_t
 	return *out ? 0 : no_memory(r, f);
 }
 
+static int get_word(const struct reader *r, const struct wb_fdef *f, const json_t *j, uint32_t *out)
+{
+	size_t max = f->kind == WBF_WORD ? f->max : WB_STRS_ITEM_MAX;
+	uint64_t v;
+
+	if (r->version >= WBF_WORDS_SINCE) {
+		if (!parse_u64(j, &v) || v > UINT32_MAX)
+			return not_a(r, f, "an integer of 0 to 4294967295");
+		*out = (uint32_t)v;
+		return 0;
+	}
+	if (!json_is_string(j) || json_string_length(j) > max)
+		return not_a(r, f, "a word");
+	*out = (uint32_t)wb_word_number(f->words, json_string_value(j));
+	return 0;
+}
+
 static int get_item(const struct reader *r, const struct wb_fdef *f, const json_t *j, void *at)
 {
 	uint64_t v;
@@ -224,6 +255,8 @@ static int get_item(const struct reader *r, const struct wb_fdef *f, const json_
 		return 0;
 	case WBF_STRS:
 		return get_str(r, f, j, WB_STRS_ITEM_MAX, false, at);
+	case WBF_WORDS:
+		return get_word(r, f, j, at);
 	default:
 		return get_object(r, f->sub, j, at);
 	}
@@ -232,10 +265,10 @@ static int get_item(const struct reader *r, const struct wb_fdef *f, const json_
 static int get_array(const struct reader *r, const struct wb_fdef *f, const json_t *j, void *msg)
 {
 	size_t n = json_array_size(j);
-	size_t bytes = f->kind == WBF_U32S   ? sizeof(uint32_t)
-		       : f->kind == WBF_U64S ? sizeof(uint64_t)
-		       : f->kind == WBF_STRS ? sizeof(char *)
-					     : f->sub->bytes;
+	size_t bytes = f->kind == WBF_U32S || f->kind == WBF_WORDS ? sizeof(uint32_t)
+		       : f->kind == WBF_U64S                       ? sizeof(uint64_t)
+		       : f->kind == WBF_STRS                       ? sizeof(char *)
+								   : f->sub->bytes;
 	char *p;
 	int rc;
 
@@ -279,6 +312,8 @@ static int get_value(const struct reader *r, const struct wb_fdef *f, const json
 		return get_number(r, f, j, at);
 	case WBF_STR:
 		return get_str(r, f, j, f->max, f->flags & WBF_OPT, at);
+	case WBF_WORD:
+		return get_word(r, f, j, at);
 	case WBF_DIGEST:
 		s = json_string_value(j);
 		if (!s || (*s && wb_digest_parse(s, at) < 0))
@@ -292,6 +327,7 @@ static int get_value(const struct reader *r, const struct wb_fdef *f, const json
 	case WBF_U32S:
 	case WBF_U64S:
 	case WBF_STRS:
+	case WBF_WORDS:
 	case WBF_STRUCTS:
 		return get_array(r, f, j, msg);
 	}

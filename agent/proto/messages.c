@@ -25,13 +25,19 @@
 #define N_OFF_U32S(st, name) offsetof(struct st, n_##name)
 #define N_OFF_U64S(st, name) offsetof(struct st, n_##name)
 #define N_OFF_STRS(st, name) offsetof(struct st, n_##name)
+#define N_OFF_WORD(st, name) 0
+#define N_OFF_WORDS(st, name) offsetof(struct st, n_##name)
 #define N_OFF_STRUCT(st, name) 0
 #define N_OFF_STRUCTS(st, name) offsetof(struct st, n_##name)
 
 #define ROW_F(st, kind, name, max, opt, since, doc) \
-	{#name, WBF_##kind, WBF_##opt, since, max, offsetof(struct st, name), N_OFF_##kind(st, name), NULL},
+	{#name, WBF_##kind, WBF_##opt, since, max, offsetof(struct st, name), N_OFF_##kind(st, name), NULL, NULL},
+#define OF_WORD(words) NULL, &wb_##words##_words
+#define OF_WORDS(words) OF_WORD(words)
+#define OF_STRUCT(sub) &sub_##sub, NULL
+#define OF_STRUCTS(sub) OF_STRUCT(sub)
 #define ROW_S(st, kind, name, sub, max, opt, since, doc) \
-	{#name, WBF_##kind, WBF_##opt, since, max, offsetof(struct st, name), N_OFF_##kind(st, name), &sub_##sub},
+	{#name, WBF_##kind, WBF_##opt, since, max, offsetof(struct st, name), N_OFF_##kind(st, name), OF_##kind(sub)},
 
 #define SUB_TABLE(sub) \
 	static const struct wb_fdef fields_##sub[] = {WBF_##sub(ROW_F, ROW_S, wb_p_##sub)}; \

@@ -12,8 +12,8 @@
  *	F(X, KIND, name, max, REQ|OPT, since, doc)
  *		KIND: BOOL U32 U64 I64 STR DIGEST BLOB U32S U64S STRS (enum wb_fkind)
  *		max: bytes of a string or blob, elements of an array; numbers: greatest, 0 = any
- *	S(X, STRUCT|STRUCTS, name, sub, max, REQ|OPT, since, doc)
- *		sub: a block of WB_SUBS, above it
+ *	S(X, STRUCT|STRUCTS|WORD|WORDS, name, sub, max, REQ|OPT, since, doc)
+ *		sub: a block of WB_SUBS, above it; of words a vocabulary of words.h
  *	M(number, NAME, name, BIN|JSON, cap, "who > whom", doc)
  *		cap: greatest body in bytes
  *
@@ -81,7 +81,7 @@ enum wb_app_end_result {
 
 #define WBF_engine_state(F, S, X) \
 	F(X, STR, engine, WBP_NAME_MAX, REQ, 1, "engine name") \
-	F(X, STR, state, 64, REQ, 1, "a word of engine_state") \
+	S(X, WORD, state, engine_state, 64, REQ, 1, "how it ended") \
 	F(X, I64, version, 0, REQ, 1, "committed version, -1 = none") \
 	F(X, U64, transfer, 0, REQ, 1, "committed transfer, 0 = none") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
@@ -238,7 +238,7 @@ enum wb_app_end_result {
 	F(X, I64, code, 0, REQ, 1, "< 0: it failed, and state is final") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
 	F(X, STRS, engine, 1024, REQ, 1, "engines with news") \
-	F(X, STRS, engine_state, 1024, REQ, 1, "their states, same order") \
+	S(X, WORDS, engine_state, engine_state, 1024, REQ, 1, "their states, same order") \
 	F(X, U64, seconds_x1e6, 0, REQ, 1, "microseconds since it was asked for") \
 	F(X, BOOL, held, 0, OPT, 1, "released, but held: parameters stay until APP_RELEASE is answered by one without")
 
@@ -432,7 +432,7 @@ enum wb_app_end_result {
 	S(X, STRUCT, epoch, epoch, 0, REQ, 1, "epoch") \
 	F(X, U64, transfer, 0, REQ, 1, "transfer") \
 	F(X, I64, version, 0, REQ, 1, "its version") \
-	F(X, STR, state, 64, REQ, 1, "a word of report; when final one of result, of those that every operator knows: PartlyTorn is said as Succeeded and Unknown as Aborted, which the engines tell apart") \
+	S(X, WORD, state, report, 64, REQ, 1, "what it tells; when final 3 and the result") \
 	F(X, I64, code, 0, OPT, 1, "why it failed") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "the same for people") \
 	F(X, I64, clock_offset_ns, 0, OPT, 1, "this agent's clock less the operator's") \
@@ -509,7 +509,7 @@ enum wb_app_end_result {
 	F(X, U32, n_stall, 0, OPT, 1, "how many workers") \
 	F(X, U64, elapsed_ns, 0, OPT, 1, "FINAL: of the whole transfer") \
 	F(X, STRS, engines, 4096, OPT, 1, "FINAL: engine names") \
-	F(X, STRS, states, 4096, OPT, 1, "FINAL: their states") \
+	S(X, WORDS, states, engine_state, 4096, OPT, 1, "FINAL: their states") \
 	F(X, U64, seq, 0, OPT, 1, "number of the message between these two agents in this epoch; 0: none") \
 	F(X, U64, base, 0, OPT, 1, "first number that the sender still keeps: whoever misses one below calls it down") \
 	F(X, U64, ack, 0, OPT, 1, "last number that the sender has taken in") \
@@ -611,6 +611,8 @@ enum wb_app_end_result {
 #define WB__DECL_U32S(name) const uint32_t *name; uint32_t n_##name;
 #define WB__DECL_U64S(name) const uint64_t *name; uint32_t n_##name;
 #define WB__DECL_STRS(name) const char **name; uint32_t n_##name;
+#define WB__DECL_WORD(name, words) uint32_t name;
+#define WB__DECL_WORDS(name, words) const uint32_t *name; uint32_t n_##name;
 #define WB__DECL_STRUCT(name, sub) struct wb_p_##sub name;
 #define WB__DECL_STRUCTS(name, sub) struct wb_p_##sub *name; uint32_t n_##name;
 #define WB__DECL_F(x, kind, name, max, opt, since, doc) WB__DECL_##kind(name)

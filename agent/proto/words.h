@@ -6,8 +6,9 @@
  *
  *	W(P, number, NAME, text)
  *
- * Programs keep the number: it is what binary messages, numbers in JSON ones and plans carry.  The
- * text is for JSON fields that hold words, the resource's fields, pages, metrics and sentences.
+ * Programs keep the number: it is what messages and plans carry.  The text is for people: the
+ * resource's fields, pages, metrics, sentences; and for messages of version 1, which had some words
+ * as text (codec.h, WBF_WORD).
  * What has shipped keeps its number and its text; new words are appended.  PROTOCOL.md has them
  * all (a test compares).
  *
@@ -41,8 +42,7 @@
 	W(P, 4, HEAD, "head") /* of a plan: what all of its agents get */ \
 	W(P, 5, PART, "part") /* of a plan: what one agent gets beside it */
 
-/* Of an engine in a transfer.  PEER has the number, FINAL and REPORT the text; of an end, which is
- * COMMITTED or a later one, only REPORT tells. */
+/* Of an engine in a transfer; of an end, which is COMMITTED or a later one, only REPORT tells. */
 #define WB_ENGINE_STATES(W, P) \
 	W(P, 0, IDLE, "Idle") \
 	W(P, 1, PREPARING, "Preparing") \
@@ -66,12 +66,18 @@
 	W(P, 4, TORN, "Torn") \
 	W(P, 5, UNKNOWN, "Unknown") /* who led it, or an engine, went before the end was told */
 
-/* What a REPORT is about. */
+/* What a REPORT is about.  Where all has ended the result is added to FINAL.  The texts of those are
+ * what operators of version 1 know; they see PARTLY_TORN and UNKNOWN by the engines. */
 #define WB_REPORTS(W, P) \
 	W(P, 0, STARTED, "Started") /* a transfer has begun */ \
 	W(P, 1, ENGINE, "Engine") /* one engine has ended it */ \
 	W(P, 2, WORKERS, "Workers") /* times of workers */ \
-	W(P, 3, FINAL, "Final") /* all of it has ended: `is_final`, and in place of this word the result */
+	W(P, 3, FINAL, "Succeeded") \
+	W(P, 4, FINAL_PARTLY_TORN, "Succeeded") \
+	W(P, 5, FINAL_SUPERSEDED, "Superseded") \
+	W(P, 6, FINAL_ABORTED, "Aborted") \
+	W(P, 7, FINAL_TORN, "Torn") \
+	W(P, 8, FINAL_UNKNOWN, "Aborted")
 
 #define WB_VOCABULARY(V) \
 	V(role, WB_ROLE_, WB_ROLES) \
@@ -98,6 +104,7 @@ WB_VOCABULARY(WB__WORDS_DECL)
 /* clang-format on */
 
 #define WB_STAGING_UNSET 0
+#define WB_WORD_NONE UINT32_MAX /* a text that is no word here */
 
 /** wb_word - text of @number; "Unknown" when it is no word.  Static. */
 const char *wb_word(const struct wb_words *w, uint32_t number);

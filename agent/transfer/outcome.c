@@ -96,7 +96,6 @@ static void say_why(const struct tally *o, char *out, size_t bytes)
 void wb__transfer_outcome_free(struct outcome *f)
 {
 	wb_free(f->name);
-	wb_free(f->word);
 	wb_free(f->why);
 	wb_free(f->state);
 }
@@ -107,25 +106,22 @@ void wb__transfer_outcome(const struct coordinator *l, struct outcome *f, struct
 	struct tally o;
 
 	*f = (struct outcome){.name = wb_zalloc(e->r->n_engine, sizeof(*f->name)),
-		.word = wb_zalloc(e->r->n_engine, sizeof(*f->word)),
 		.why = wb_zalloc(e->r->n_engine, sizeof(*f->why)),
 		.state = wb_zalloc(e->r->n_engine, sizeof(*f->state))};
-	for (uint32_t en = 0; f->name && f->word && f->why && f->state && en < e->r->n_engine;
-		en++) {
+	for (uint32_t en = 0; f->name && f->why && f->state && en < e->r->n_engine; en++) {
 		const struct coordinator_engine *x = &l->engine[en];
 
 		if (!x->takes_part)
 			continue;
 		f->name[f->n] = e->r->engine[en].name;
 		f->state[f->n] = x->is_superseded ? WB_ENGINE_SUPERSEDED : x->state;
-		f->word[f->n] = wb_word(&wb_engine_state_words, f->state[f->n]);
 		f->why[f->n++] = x->sentence;
 	}
 	sum_up(l, &o);
 	say_why(&o, f->text, sizeof(f->text));
 	f->result = result_of(l, &o);
 	*m = (struct wb_peer_FINAL)WB_PEER_FIELDS(FINAL, .transfer = l->transfer,
-		.version = l->version, .engines = f->name, .n_engines = f->n, .states = f->word,
+		.version = l->version, .engines = f->name, .n_engines = f->n, .states = f->state,
 		.n_states = f->n, .elapsed_ns = l->idle_ns - l->begin_ns, .code = code_of(l, &o));
 	m->sentence = f->text[0] || m->code ? f->text : NULL;
 }

@@ -11,7 +11,7 @@
 /* No engine where there was no memory for that. */
 struct outcome {
 	uint32_t n;
-	const char **name, **word, **why; /* owned; what they name is not */
+	const char **name, **why; /* owned; what they name is not */
 	enum wb_engine_state *state; /* owned */
 	enum wb_result result;
 	char text[WB_ERR_MSG_MAX];

@@ -52,9 +52,17 @@ static struct xfer *get_xfer(struct object *o, const struct wb_msg_report *m)
 /* Words of agents that are newer say nothing here. */
 static enum wb_engine_state state_of(const struct wb_p_engine_state *e)
 {
-	int state = wb_word_number(&wb_engine_state_words, e->state);
+	bool is_end = e->state >= WB_ENGINE_COMMITTED && e->state < wb_engine_state_words.n;
 
-	return state < WB_ENGINE_COMMITTED ? WB_ENGINE_UNKNOWN : (enum wb_engine_state)state;
+	return is_end ? (enum wb_engine_state)e->state : WB_ENGINE_UNKNOWN;
+}
+
+/* Of a transfer that has ended; -1: it has not, or nobody here knows what that word says. */
+static int result_of(const struct wb_msg_report *m)
+{
+	bool is_result = m->state >= WB_REPORT_FINAL && m->state <= WB_REPORT_FINAL_UNKNOWN;
+
+	return m->is_final && !m->is_feed && is_result ? (int)(m->state - WB_REPORT_FINAL) : -1;
 }
 
 static void engines(struct peer *p, struct object *o, const struct wb_msg_report *m)
@@ -296,8 +304,8 @@ static void blame(const struct object *o, struct xfer *x, const char *culprit)
 	x->end.culprit.pod = x->culprit;
 }
 
-/* What agents say is one of the words that every operator knows: Aborted of what they do not know
- * (of an engine it may be Torn), Succeeded of what some engines have. */
+/* Agents of version 1 say Aborted of what they do not know (of an engine it may be Torn), and
+ * Succeeded of what some engines have. */
 static int result_by_engines(const struct wb_msg_report *m, int result)
 {
 	for (uint32_t i = 0; i < m->n_engines; i++) {
@@ -337,7 +345,7 @@ static void tell(struct wb_serve *s, struct object *o, struct xfer *x)
 void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 {
 	struct object *o = wb__serve_object_of(p, m->object);
-	int result = m->is_final && !m->is_feed ? wb_word_number(&wb_result_words, m->state) : -1;
+	int result = result_of(m);
 	struct xfer *x;
 	bool is_first;
 
@@ -350,7 +358,7 @@ void wb__serve_on_report(struct peer *p, const struct wb_msg_report *m)
 		return;
 	}
 	x = get_xfer(o, m);
-	if (wb_word_number(&wb_report_words, m->state) == WB_REPORT_STARTED) {
+	if (m->state == WB_REPORT_STARTED) {
 		struct wb_reconcile_transfer_report t = {.agent = p->hello.agent,
 			.instance = p->hello.instance,
 			.epoch = {m->epoch.term, m->epoch.number},

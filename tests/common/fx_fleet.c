@@ -36,7 +36,7 @@ static void say_report(struct fleet_agent *a, const struct fleet_report *r)
 		.end_wall_ns = wall(NULL) + 1};
 
 	for (uint32_t i = 0; i < r->n; i++) {
-		bool is_done = !strcmp(r->engine_state[i], "Committed");
+		bool is_done = r->engine_state[i] == WB_ENGINE_COMMITTED;
 
 		e[m.n_engines++] = (struct wb_p_engine_state){.engine = fleet_engines[r->who[i]],
 			.state = r->engine_state[i],
@@ -74,7 +74,7 @@ static void say_reports(struct fleet_agent *a)
 void fleet_report(uint32_t who, struct fleet_report r)
 {
 	struct fleet_agent *a = &fleet[who];
-	bool is_started = !strcmp(r.state, "Started");
+	bool is_started = r.state == WB_REPORT_STARTED;
 
 	if (!a->is_alive)
 		return;

@@ -33,7 +33,8 @@ struct fleet_plan {
 struct fleet_report {
 	uint64_t uid, term, number, transfer, sent_ns;
 	int64_t version;
-	const char *state, *engine_state[AGENTS];
+	enum wb_report state;
+	enum wb_engine_state engine_state[AGENTS];
 	uint32_t who[AGENTS], n;
 	bool is_final, is_feed;
 	bool is_in_flight; /* said into a connection whose other end hears nothing */

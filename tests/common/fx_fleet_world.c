@@ -31,7 +31,7 @@ static bool goes_by(uint32_t i, const struct fleet_plan *p)
 	return fleet_same_plan(&a->core, p);
 }
 
-static struct fleet_report report_of(const char *state, bool is_final)
+static struct fleet_report report_of(enum wb_report state, bool is_final)
 {
 	return (struct fleet_report){.uid = fleet_run.plan.uid,
 		.term = fleet_run.plan.term,
@@ -80,14 +80,14 @@ static void begin_transfer(void)
 			fleet[i].highest = number;
 	WB_LOG_INFO("world", "transfer begins", WB_U("transfer", number), WB_U("uid", p.uid),
 		WB_U("s", clk.now / S));
-	fleet_report(T0, report_of("Started", false));
+	fleet_report(T0, report_of(WB_REPORT_STARTED, false));
 }
 
 void end_transfer(bool is_aborted)
 {
 	bool has_coordinator =
 		fleet[T0].is_alive && fleet[T0].instance == fleet_run.coordinator_instance;
-	struct fleet_report all = report_of("Aborted", true);
+	struct fleet_report all = report_of(WB_REPORT_FINAL_ABORTED, true);
 
 	is_aborted |= !has_coordinator;
 	for (uint32_t i = T0; i <= T2; i++)
@@ -96,14 +96,15 @@ void end_transfer(bool is_aborted)
 	for (uint32_t i = E0; i < AGENTS; i++) {
 		bool is_done = !is_aborted && fleet_run.in[i] && fleet_is_here(i) &&
 			       fleet[i].instance == fleet_run.in_instance[i];
-		struct fleet_report one = report_of("Engine", false);
+		struct fleet_report one = report_of(WB_REPORT_ENGINE, false);
 
 		if (!fleet_run.in[i])
 			continue;
 		all.who[all.n] = one.who[one.n++] = i;
-		all.engine_state[all.n++] = one.engine_state[0] = is_done ? "Committed" : "Aborted";
+		all.engine_state[all.n++] = one.engine_state[0] =
+			is_done ? WB_ENGINE_COMMITTED : WB_ENGINE_ABORTED;
 		if (is_done) {
-			all.state = "Succeeded";
+			all.state = WB_REPORT_FINAL;
 			fleet[i].held = fleet_run.number;
 			fleet[i].version = fleet_run.version;
 			fleet_moved[fleet_run.number].is_committed = true;
@@ -115,7 +116,7 @@ void end_transfer(bool is_aborted)
 	fleet_run.runs = fleet_run.is_held = false;
 	fleet_run.next_ns = clk.now + S;
 	WB_LOG_INFO("world", "transfer ends", WB_U("transfer", fleet_run.number),
-		WB_S("state", all.state), WB_U("s", clk.now / S));
+		WB_S("state", wb_word(&wb_report_words, all.state)), WB_U("s", clk.now / S));
 	if (has_coordinator)
 		fleet_report(T0, all);
 }
@@ -132,11 +133,11 @@ static void end_feed(void)
 		.number = from->core.number,
 		.transfer = from->held,
 		.version = from->version,
-		.state = "Engine",
+		.state = WB_REPORT_ENGINE,
 		.is_feed = true,
 		.n = 1,
 		.who = {fleet_feed.target},
-		.engine_state = {is_done ? "Committed" : "Aborted"}};
+		.engine_state = {is_done ? WB_ENGINE_COMMITTED : WB_ENGINE_ABORTED}};
 
 	fleet_feed.end_ns = 0;
 	if (is_done) {

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "proto/peers.h"
+#include "proto/words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +30,21 @@ static uint64_t random_u64(struct wb_rng *r)
 	return v >> wb_rng_below(r, 64);
 }
 
+/* Draws what a text would: what comes after it is what it was when words were texts. */
+static uint32_t random_word(const struct wb_fdef *f, struct wb_rng *r, uint32_t max)
+{
+	char *s = random_str(r, max);
+	uint32_t number = (uint32_t)wb_hash64(s, strlen(s), 0) % f->words->n;
+
+	free(s);
+	return number;
+}
+
 static void fill_array(
 	const struct wb_fdef *f, char *msg, char *at, struct wb_rng *r, bool is_small)
 {
 	size_t size = f->kind == WBF_U32S      ? 4
+		      : f->kind == WBF_WORDS   ? 4
 		      : f->kind == WBF_U64S    ? 8
 		      : f->kind == WBF_STRS    ? sizeof(char *)
 		      : f->kind == WBF_STRUCTS ? f->sub->bytes
@@ -43,6 +55,8 @@ static void fill_array(
 	for (uint32_t i = 0; i < n; i++) {
 		if (f->kind == WBF_STRS)
 			((char **)(void *)p)[i] = random_str(r, 100);
+		else if (f->kind == WBF_WORDS)
+			((uint32_t *)(void *)p)[i] = random_word(f, r, 100);
 		else if (f->kind == WBF_STRUCTS)
 			fx_fill_table(f->sub, p + i * size, r, true);
 		else
@@ -81,6 +95,9 @@ void fx_fill_table(const struct wb_table *t, void *msg, struct wb_rng *all, bool
 		case WBF_STR:
 			s = random_str(r, f->max);
 			memcpy(at, &s, sizeof(s));
+			break;
+		case WBF_WORD:
+			*(uint32_t *)(void *)at = random_word(f, r, f->max);
 			break;
 		case WBF_DIGEST:
 			*(struct wb_digest *)(void *)at = (struct wb_digest){v, wb_rng_u64(r)};

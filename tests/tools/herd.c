@@ -318,7 +318,7 @@ static void send_reports(struct agent *a)
 	static struct wb_p_worker_report w[1024];
 	struct wb_p_phase phase = {.name = "wire"};
 	struct wb_msg_report m = {.object = a->object,
-		.state = "Workers",
+		.state = WB_REPORT_WORKERS,
 		.workers = w,
 		.n_workers = WB_ARRAY_SIZE(w)};
 

@@ -28,7 +28,7 @@ static pthread_barrier_t both;
 static void state(struct fx_agent *a, uint64_t transfer, uint32_t st, int64_t code, const char *why)
 {
 	const char *engine[] = {"e0", "e1"};
-	const char *word[] = {"Committed", "Aborted"};
+	uint32_t word[] = {WB_ENGINE_COMMITTED, WB_ENGINE_ABORTED};
 	char text[256];
 
 	snprintf(text, sizeof(text), "%s", why);

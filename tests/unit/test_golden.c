@@ -105,6 +105,7 @@ static bool changed_in(const struct wb_table *t, uint32_t version)
 {
 	for (uint32_t i = 0; i < t->n_field; i++)
 		if (t->field[i].since == version ||
+			(t->field[i].words && version == WBF_WORDS_SINCE) ||
 			(t->field[i].sub && changed_in(t->field[i].sub, version)))
 			return true;
 	return false;
@@ -136,10 +137,10 @@ START_TEST(encodings_are_the_golden_ones)
 END_TEST
 
 /* clang-format off */
-static const char *const kind_name[] = {"bool", "u32", "u64", "i64", "string", "digest", "bytes", "u32[]", "u64[]", "string[]", "struct", "struct[]"};
+static const char *const kind_name[] = {"bool", "u32", "u64", "i64", "string", "digest", "bytes", "u32[]", "u64[]", "string[]", "word of ", "words of ", "", ""};
 static void row(struct wb_buf *b, const char *name, unsigned kind, const char *sub, unsigned max, bool opt, unsigned since, const char *doc)
 {
-	wb_buf_printf(b, "| `%s` | %s%s%s%s | ", name, sub ? "" : kind_name[kind], sub ? "`" : "", sub ? sub : "", sub ? kind == WBF_STRUCTS ? "`[]" : "`" : "");
+	wb_buf_printf(b, "| `%s` | %s%s%s%s%s | ", name, kind_name[kind], sub ? "`" : "", sub ? sub : "", sub ? "`" : "", kind == WBF_STRUCTS ? "[]" : "");
 	if (max)
 		wb_buf_printf(b, "%u", max);
 	wb_buf_printf(b, " | %s | %u | %s |\n", opt ? "no" : "yes", since, doc);

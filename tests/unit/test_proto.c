@@ -352,21 +352,21 @@ struct whole {
 };
 #define AT(f) offsetof(struct whole, f)
 static const struct wb_fdef part_fields[] = {
-	{"a", WBF_U32, WBF_REQ, 1, 0, offsetof(struct part, a), 0, NULL},
-	{"b", WBF_STR, WBF_REQ, 2, 4, offsetof(struct part, b), 0, NULL},
+	{"a", WBF_U32, WBF_REQ, 1, 0, offsetof(struct part, a), 0, NULL, NULL},
+	{"b", WBF_STR, WBF_REQ, 2, 4, offsetof(struct part, b), 0, NULL, NULL},
 };
 static const struct wb_table part_table = {"part", part_fields, 2, sizeof(struct part)};
 static const struct wb_fdef whole_fields[] = {
-	{"flag", WBF_BOOL, WBF_REQ, 1, 0, AT(flag), 0, NULL},
-	{"small", WBF_U32, WBF_REQ, 1, 9, AT(small), 0, NULL},
-	{"big", WBF_U64, WBF_REQ, 1, 0, AT(big), 0, NULL},
-	{"sign", WBF_I64, WBF_REQ, 1, 0, AT(sign), 0, NULL},
-	{"name", WBF_STR, WBF_REQ, 1, 8, AT(name), 0, NULL},
-	{"note", WBF_STR, WBF_OPT, 1, 8, AT(note), 0, NULL},
-	{"digest", WBF_DIGEST, WBF_REQ, 1, 0, AT(digest), 0, NULL},
-	{"parts", WBF_STRUCTS, WBF_REQ, 1, 2, AT(parts), AT(n_parts), &part_table},
-	{"words", WBF_STRS, WBF_OPT, 1, 2, AT(words), AT(n_words), NULL},
-	{"late", WBF_U32, WBF_OPT, 2, 0, AT(late), 0, NULL},
+	{"flag", WBF_BOOL, WBF_REQ, 1, 0, AT(flag), 0, NULL, NULL},
+	{"small", WBF_U32, WBF_REQ, 1, 9, AT(small), 0, NULL, NULL},
+	{"big", WBF_U64, WBF_REQ, 1, 0, AT(big), 0, NULL, NULL},
+	{"sign", WBF_I64, WBF_REQ, 1, 0, AT(sign), 0, NULL, NULL},
+	{"name", WBF_STR, WBF_REQ, 1, 8, AT(name), 0, NULL, NULL},
+	{"note", WBF_STR, WBF_OPT, 1, 8, AT(note), 0, NULL, NULL},
+	{"digest", WBF_DIGEST, WBF_REQ, 1, 0, AT(digest), 0, NULL, NULL},
+	{"parts", WBF_STRUCTS, WBF_REQ, 1, 2, AT(parts), AT(n_parts), &part_table, NULL},
+	{"words", WBF_STRS, WBF_OPT, 1, 2, AT(words), AT(n_words), NULL, NULL},
+	{"late", WBF_U32, WBF_OPT, 2, 0, AT(late), 0, NULL, NULL},
 };
 static const struct wb_table whole_table = {
 	"WHOLE", whole_fields, WB_ARRAY_SIZE(whole_fields), sizeof(struct whole)};
@@ -409,6 +409,79 @@ static const struct {
 	{"{\"flag\":true,\"small\":1,\"big\":\"18446744073709551616\"}", 1, -EBADMSG, "big: not"},
 	{"{\"flag\":true,\"small\":1.0,\"big\":1}", 1, -EBADMSG, "small: not"},
 };
+
+struct ends {
+	uint32_t state;
+	const uint32_t *states;
+	uint32_t n_states;
+};
+static const struct wb_fdef ends_fields[] = {
+	{"state", WBF_WORD, WBF_REQ, 1, 8, offsetof(struct ends, state), 0, NULL,
+		&wb_engine_state_words},
+	{"states", WBF_WORDS, WBF_OPT, 1, 3, offsetof(struct ends, states),
+		offsetof(struct ends, n_states), NULL, &wb_engine_state_words},
+};
+static const struct wb_table ends_table = {"ENDS", ends_fields, 2, sizeof(struct ends)};
+
+/* What is read, and what the same version writes of it; sentence NULL: taken. */
+static const struct {
+	uint32_t version;
+	const char *json, *again, *sentence;
+	uint32_t state, first;
+} worded[] = {
+	{1, "{\"state\":\"Torn\",\"states\":[\"Receiving\",\"Unknown\"]}", NULL, NULL,
+		WB_ENGINE_TORN, WB_ENGINE_RECEIVING},
+	{2, "{\"state\":9,\"states\":[3,10]}", NULL, NULL, WB_ENGINE_TORN, WB_ENGINE_RECEIVED},
+	/* Of a build that has more words. */
+	{1, "{\"state\":\"Torn\",\"states\":[\"Melted\"]}",
+		"{\"state\":\"Torn\",\"states\":[\"Unknown\"]}", NULL, WB_ENGINE_TORN,
+		WB_WORD_NONE},
+	{2, "{\"state\":4000000000,\"states\":[99]}", NULL, NULL, 4000000000, 99},
+	/* Each version has its form, and no other. */
+	{1, "{\"state\":9}", NULL, "message ENDS: state: not a word", 0, 0},
+	{1, "{\"state\":\"123456789\"}", NULL, "message ENDS: state: not a word", 0, 0},
+	{2, "{\"state\":\"Torn\"}", NULL, "message ENDS: state: not an integer of 0 to 4294967295",
+		0, 0},
+	{2, "{\"state\":9,\"states\":[4294967296]}", NULL,
+		"message ENDS: states: not an integer of 0 to 4294967295", 0, 0},
+	{1, "{\"state\":\"Torn\",\"states\":[1]}", NULL, "message ENDS: states: not a word", 0, 0},
+};
+
+START_TEST(a_word_is_a_number_and_in_version_1_its_text)
+{
+	uint32_t version = worded[_i].version;
+	const char *again = worded[_i].again ? worded[_i].again : worded[_i].json;
+	struct wb_err err = {0};
+	struct ends m, back;
+	struct wb_buf b;
+	int rc = wb_table_decode_json(
+		&ends_table, worded[_i].json, strlen(worded[_i].json), version, 2, &m, &err);
+
+	if (worded[_i].sentence) {
+		ck_assert_int_eq(rc, -EBADMSG);
+		ck_assert_str_eq(err.msg, worded[_i].sentence);
+		return;
+	}
+	ck_assert_msg(rc == 0, "%s", err.msg);
+	ck_assert_uint_eq(m.state, worded[_i].state);
+	ck_assert_uint_eq(m.states[0], worded[_i].first);
+	wb_buf_init(&b, 4096);
+	ck_assert_int_eq(wb_table_encode_json(&ends_table, &m, version, &b, &err), 0);
+	ck_assert_str_eq(wb_buf_cstr(&b), again);
+	wb_buf_reset(&b);
+	ck_assert_int_eq(wb_table_encode_bin(&ends_table, &m, version, &b, &err), 0);
+	ck_assert(version == 1 || b.len == 4 + 4 + 4 * m.n_states);
+	ck_assert_int_eq(
+		wb_table_decode_bin(&ends_table, b.data, b.len, version, 2, &back, &err), 0);
+	ck_assert_uint_eq(back.state, m.state);
+	ck_assert_uint_eq(back.n_states, m.n_states);
+	/* A text that is no word is one when it comes back: Unknown. */
+	ck_assert(back.states[0] == m.states[0] || worded[_i].again);
+	wb_table_clear(&ends_table, &m);
+	wb_table_clear(&ends_table, &back);
+	wb_buf_finish(&b);
+}
+END_TEST
 
 START_TEST(json_is_read_strictly)
 {
@@ -639,6 +712,8 @@ int main(void)
 	tcase_add_loop_test(t, every_message_comes_back_as_it_was, 0, 25);
 	tcase_add_test(t, a_truncated_body_is_ebadmsg_at_every_length);
 	tcase_add_test(t, decoding_without_memory_is_enomem_and_leaks_nothing);
+	tcase_add_loop_test(
+		t, a_word_is_a_number_and_in_version_1_its_text, 0, WB_ARRAY_SIZE(worded));
 	tcase_add_loop_test(t, json_is_read_strictly, 0, WB_ARRAY_SIZE(json));
 	tcase_add_test(t, binary_of_an_older_version_lacks_the_newer_fields);
 	tcase_add_test(t, a_huge_count_is_refused_before_memory_is_taken);

@@ -500,7 +500,7 @@ START_TEST(what_is_reported_twice_counts_once)
 		.epoch = {1, 1},
 		.transfer = 6,
 		.version = 60,
-		.state = "Succeeded",
+		.state = WB_REPORT_FINAL,
 		.is_final = true,
 		.bytes = bytes,
 		.n_bytes = 3};
@@ -512,7 +512,7 @@ START_TEST(what_is_reported_twice_counts_once)
 		  1);
 	ck_assert(
 		wb_metric_get(wb_serve_own_metrics(s), WB_SM_BYTES, WB_LABELS("receive")) == 1000);
-	m.state = "Workers";
+	m.state = WB_REPORT_WORKERS;
 	m.is_final = false;
 	m.n_bytes = 0;
 	m.workers = &w;

@@ -127,12 +127,12 @@ static void suspend(bool is)
 /* What an alert asks for is not so of a suspended object: neither it nor its engines. */
 START_TEST(a_suspended_object_is_told_from_one_that_is_not_ready)
 {
-	struct wb_p_engine_state e = {.engine = "e1", .version = 60, .state = "Committed"};
+	struct wb_p_engine_state e = {.engine = "e1", .version = 60, .state = WB_ENGINE_COMMITTED};
 	struct wb_msg_report m = {.object = "default/a",
 		.epoch = {1, 1},
 		.transfer = 6,
 		.version = 60,
-		.state = "Succeeded",
+		.state = WB_REPORT_FINAL,
 		.is_final = true,
 		.engines = &e,
 		.n_engines = 1};
@@ -163,17 +163,17 @@ END_TEST
 START_TEST(a_transfer_that_its_coordinator_does_not_end_is_counted_once)
 {
 	struct wb_p_engine_state e = {
-		.engine = "e1", .version = -1, .state = "Torn", .code = WB_ETORN};
+		.engine = "e1", .version = -1, .state = WB_ENGINE_TORN, .code = WB_ETORN};
 	struct wb_msg_report m = {.object = "default/a",
 		.epoch = {1, 1},
 		.transfer = 6,
 		.version = 60,
-		.state = "Started",
+		.state = WB_REPORT_STARTED,
 		.begin_wall_ns = 1};
 
 	run_job_to_active();
 	agent_says(&train, WBP_REPORT, &m);
-	m.state = "Engine";
+	m.state = WB_REPORT_ENGINE;
 	m.engines = &e;
 	m.n_engines = 1;
 	agent_says(&roll, WBP_REPORT, &m);
@@ -181,7 +181,7 @@ START_TEST(a_transfer_that_its_coordinator_does_not_end_is_counted_once)
 	clk.now += 6 * S;
 	wb_serve_tick(s);
 	ASSERT_HAS("wb_object_transfers_total" OF_A ",result=\"Torn\"} 1\n");
-	m.state = "Torn";
+	m.state = WB_REPORT_FINAL_TORN;
 	m.is_final = true;
 	agent_says(&train, WBP_REPORT, &m);
 	ASSERT_HAS("wb_object_transfers_total" OF_A ",result=\"Torn\"} 1\n");
@@ -195,7 +195,7 @@ END_TEST
 /* Each agent tells of its workers when it gets to it. */
 START_TEST(chunks_that_were_sent_again_count_though_the_transfer_is_over)
 {
-	struct wb_p_engine_state e = {.engine = "e1", .version = 60, .state = "Committed"};
+	struct wb_p_engine_state e = {.engine = "e1", .version = 60, .state = WB_ENGINE_COMMITTED};
 	struct wb_p_worker_report w = {.worker = 1,
 		.stop_ns = S,
 		.resume_ns = 2 * S,
@@ -205,14 +205,14 @@ START_TEST(chunks_that_were_sent_again_count_though_the_transfer_is_over)
 		.epoch = {1, 1},
 		.transfer = 6,
 		.version = 60,
-		.state = "Succeeded",
+		.state = WB_REPORT_FINAL,
 		.is_final = true,
 		.engines = &e,
 		.n_engines = 1};
 
 	run_job_to_active();
 	agent_says(&train, WBP_REPORT, &m);
-	m.state = "Workers";
+	m.state = WB_REPORT_WORKERS;
 	m.is_final = false;
 	m.n_engines = 0;
 	m.workers = &w;

@@ -546,11 +546,11 @@ END_TEST
 
 START_TEST(agent_reports_of_no_object_but_its_own)
 {
-	struct wb_p_engine_state e = {.engine = "e1", .state = "Torn", .transfer = 4};
+	struct wb_p_engine_state e = {.engine = "e1", .state = WB_ENGINE_TORN, .transfer = 4};
 	struct wb_msg_report m = {.object = "other/b",
 		.transfer = 4,
 		.version = 4,
-		.state = "Torn",
+		.state = WB_REPORT_FINAL_TORN,
 		.is_final = true,
 		.engines = &e,
 		.n_engines = 1};

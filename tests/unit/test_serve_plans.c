@@ -125,12 +125,12 @@ static void suspend(void)
 /* The next plan is there, and waits for a feed; it has other numbers. */
 START_TEST(engines_that_are_fed_have_the_numbers_of_the_active_plan)
 {
-	struct wb_p_engine_state e = {.engine = "e2", .state = "Committed"};
+	struct wb_p_engine_state e = {.engine = "e2", .state = WB_ENGINE_COMMITTED};
 	struct wb_msg_report rep = {.object = "default/a",
 		.transfer = 6,
 		.version = 6,
 		.epoch = {1, 1},
-		.state = "Committed",
+		.state = WB_REPORT_ENGINE,
 		.engines = &e,
 		.n_engines = 1};
 	struct wire first;

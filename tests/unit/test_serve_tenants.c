@@ -111,7 +111,7 @@ static void reports(
 	struct wb_msg_report m = {.object = object,
 		.transfer = transfer,
 		.version = (int64_t)transfer,
-		.state = "Workers",
+		.state = WB_REPORT_WORKERS,
 		.workers = r,
 		.n_workers = n};
 
