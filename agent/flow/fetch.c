@@ -31,7 +31,7 @@ static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t w
 		wb_walk_copy_end();
 }
 
-/* 1: into the parameters themselves, where each element is once, in long runs; 0: by a slot. */
+/* FLOW_DIRECT: into the parameters themselves, where each element is once, in long runs. */
 static int lands_direct(struct wb_flight *fl, const uint8_t *known)
 {
 	struct wb_flow *f = fl->flow;
@@ -43,7 +43,7 @@ static int lands_direct(struct wb_flight *fl, const uint8_t *known)
 	shape = wb__flow_flight_shape(fl, false);
 	if (n_all < 0 || shape < 0)
 		return n_all < 0 ? n_all : shape;
-	return shape == 1 && (*known & WB_LANDS_ONCE || n_all == (int)fl->n_box);
+	return *known & WB_LANDS_ONCE || n_all == (int)fl->n_box ? shape : FLOW_BY_SLOT;
 }
 
 static enum wb_pool pool_of(enum fetch_kind kind)
@@ -67,12 +67,12 @@ static int landing(struct wb_flight *fl, enum fetch_kind kind)
 {
 	struct wb_flow *f = fl->flow;
 	uint8_t *shape = wb_local_shape(f->local, fl->worker, chunk_id(f, fl->cls, fl->chunk));
-	int rc = *shape & WB_LANDS_IN_SLOT ? 0 : lands_direct(fl, shape);
+	int rc = *shape & WB_LANDS_IN_SLOT ? FLOW_BY_SLOT : lands_direct(fl, shape);
 
 	if (rc < 0)
 		return rc;
-	*shape |= rc ? WB_LANDS_ONCE : WB_LANDS_IN_SLOT;
-	if (rc) {
+	*shape |= rc == FLOW_BY_SLOT ? WB_LANDS_IN_SLOT : WB_LANDS_ONCE;
+	if (rc == FLOW_DIRECT) {
 		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
 		wb__flow_misplace(fl);
 		return 0;

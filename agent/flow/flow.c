@@ -49,6 +49,7 @@ struct wb_flight *wb__flow_flight_get(struct flight_pool *p)
 	fl->wire = NULL;
 	fl->in_use = true;
 	fl->gone = fl->misplaced = fl->is_parked = fl->is_packed = false;
+	fl->is_summing = fl->is_summed = false;
 	fl->refusal = 0;
 	fl->rail = WB_FLOW_NO_RAIL;
 	fl->n_box = fl->n_iov = 0;
@@ -231,6 +232,7 @@ static int alloc_arrays(struct wb_flow *f)
 	f->edge = wb_zalloc(f->n_domain, sizeof(*f->edge));
 	f->sum = wb_zalloc(f->plan->n_chunk, sizeof(*f->sum));
 	f->sum_known = wb_zalloc(f->plan->n_chunk, 1);
+	f->is_summing = wb_zalloc(f->plan->n_chunk, 1);
 	f->have = wb_zalloc(l->n, sizeof(*f->have));
 	f->lost = wb_zalloc(f->plan->n_worker, 1);
 	f->source_open = wb_zalloc(l->n, 1);
@@ -239,8 +241,8 @@ static int alloc_arrays(struct wb_flow *f)
 	f->moved = wb_zalloc(l->n, sizeof(*f->moved));
 	f->few.left = wb_zalloc(l->n, sizeof(*f->few.left));
 	f->few.planned = wb_zalloc(l->n, sizeof(*f->few.planned));
-	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->have || !f->lost ||
-		!f->source_open || !f->sink || !f->mine || !f->moved || !f->few.left ||
+	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->is_summing || !f->have ||
+		!f->lost || !f->source_open || !f->sink || !f->mine || !f->moved || !f->few.left ||
 		!f->few.planned)
 		return -ENOMEM;
 	for (uint32_t w = 0; w < f->plan->n_worker && f->o.env->is_foreign; w++)
@@ -336,6 +338,7 @@ void wb_flow_destroy(struct wb_flow *f)
 	wb_free(f->edge);
 	wb_free(f->sum);
 	wb_free(f->sum_known);
+	wb_free(f->is_summing);
 	wb_free(f->have);
 	wb_free(f->lost);
 	wb_free(f->source_open);
@@ -481,12 +484,15 @@ int wb__flow_flight_shape(struct wb_flight *fl, bool all)
 	int runs, rc = wb__flow_flight_boxes(fl, all);
 
 	if (rc < 0 || !m->base)
-		return rc;
-	runs = wb_walk_runs(fl->box, fl->n_box, m->base, FLOW_RUN_BYTES_MIN, fl->iov, FLOW_IOV_MAX);
+		return rc < 0 ? rc : FLOW_BY_SLOT;
+	runs = wb_walk_runs(fl->box, fl->n_box, m->base, WB_XPORT_RUN_MIN, fl->iov, FLOW_IOV_MAX);
 	if (runs <= 0)
-		return 0;
+		return FLOW_BY_SLOT;
 	fl->n_iov = (uint32_t)runs;
-	return 1;
+	return runs == 1 || fl->bytes / (uint32_t)runs >=
+				       wb_xport_run_min(fl->flow->o.env->xport, fl->conn)
+		       ? FLOW_DIRECT
+		       : FLOW_TOO_SHORT;
 }
 
 int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums)

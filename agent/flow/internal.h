@@ -36,8 +36,7 @@
 #include "flow/walk.h"
 #include "lane/lane.h"
 
-#define FLOW_RUN_BYTES_MIN 2048 /* shorter ranges go through a slot */
-#define FLOW_IOV_MAX 8192
+#define FLOW_IOV_MAX 8192 /* a chunk in more ranges goes through a slot */
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
 #define FLOW_WINDOW 3 /* chunks outstanding a pair */
 #define FLOW_WINDOW_LOCAL 8 /* the same on one host */
@@ -172,6 +171,9 @@ struct wb_flight {
 	bool in_use;
 	bool gone; /* the asker took the grant back */
 	bool is_packed; /* a serve with a slot: the chunk is in it */
+	/* A serve from the parameters whose sum is taken before, or was known (serve.c): a lane has
+	 * it or is to have it; @sum is the sum. */
+	bool is_summing, is_summed;
 	int refusal; /* a serve that ends with this code; 0 = none */
 	bool is_parked; /* a fetch whose lane was full: the next pump submits @step again */
 	bool misplaced; /* by WB_FAULT */
@@ -245,6 +247,7 @@ struct wb_flow {
 	struct flight_list unsent; /* answers that wait for a lane or rail, oldest first */
 	struct wbk_sum *sum; /* the trainer's sum of each chunk, by global chunk number */
 	uint8_t *sum_known;
+	uint8_t *is_summing; /* a lane sums it for all who ask for it (serve.c) */
 	uint8_t **have; /* by local worker: chunk installed and verified, or in its image */
 	uint8_t *lost; /* by plan worker: FLOW_LOST, FLOW_FOREIGN */
 	bool has_lost, has_last; /* any of them; a want that is_last, perhaps over */
@@ -489,7 +492,11 @@ void wb__flow_stock_drop(struct wb_flow *f, uint32_t worker);
 void wb__flow_stock_reap(struct wb_flow *f);
 /** wb__flow_stock_finish - give all of them back: nothing is read any more. */
 void wb__flow_stock_finish(struct wb_flow *f);
-/* Boxes and, where possible, memory ranges of the flight's chunk.  1 direct, 0 slot, -errno. */
+/* How a chunk goes: through a slot whatever carries it, from and into the parameters, or through a
+ * slot because the transport of its connection wants longer ranges, which another may not. */
+enum { FLOW_BY_SLOT, FLOW_DIRECT, FLOW_TOO_SHORT };
+/** wb__flow_flight_shape - boxes and, where possible, memory ranges of the flight's chunk, which
+ * has its bytes and connection.  As above, or -errno. */
 int wb__flow_flight_shape(struct wb_flight *fl, bool all);
 /* The boxes alone: 0 or -errno. */
 int wb__flow_flight_boxes(struct wb_flight *fl, bool all);

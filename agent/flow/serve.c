@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sources: answer asks from trainer parameters, or from installed and verified chunks. */
+/*
+ * Sources: answer asks from trainer parameters, or from installed and verified chunks.
+ *
+ * Sums.  What goes through a lane is summed there.  What is written from the parameters is summed
+ * by the rail as it goes by, where the transport touches it.  Where it does not
+ * (WB_XPORT_CAP_UNTOUCHED) the lane of the worker sums the chunk once, for all who ask: those who
+ * come meanwhile are parked.  A chunk that was verified here has the trainer's sum already.  Who
+ * asks for it again may have got other bytes: for that the lane looks once more, and finds out
+ * whether the parameters have changed.
+ */
 #include "flow/wants.h"
 
 #include <errno.h>
@@ -64,10 +73,25 @@ static void later(struct wb_flight *fl)
 	wb__flow_wait(&fl->flow->unsent, fl);
 }
 
+/* Those who have waited for its sum are looked at again, whichever worker they ask. */
+static void end_sum(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
+
+	if (!fl->is_summing)
+		return;
+	fl->is_summing = false;
+	f->is_summing[id] = 0;
+	for (uint32_t w = 0; w < f->local->n; w++)
+		wb__flow_wake(f, w, id);
+}
+
 static void refuse(struct wb_flight *fl, int code)
 {
 	struct wb_flow *f = fl->flow;
 
+	end_sum(fl);
 	/* -ENOENT and -ENOTCONN: nobody waits for the answer any more. */
 	if (!fl->gone && wb_xport_refuse(f->o.env->xport, fl->conn, fl->grant, code) == -EAGAIN) {
 		fl->refusal = code;
@@ -96,7 +120,7 @@ static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 		memcpy(out, fl->trailer, sizeof(fl->trailer));
 		return;
 	}
-	if (fl->slot == WB_SLOT_NONE && !fl->wire)
+	if (fl->slot == WB_SLOT_NONE && !fl->wire && !fl->is_summed)
 		fl->sum = fl->walk.sum;
 	wb__flow_trailer_write(fl->flow, fl->sum, fl->gen, out);
 }
@@ -104,23 +128,23 @@ static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 static void write_out(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
-	bool direct = fl->slot == WB_SLOT_NONE && !fl->wire;
+	bool is_looked_at = fl->slot == WB_SLOT_NONE && !fl->wire && !fl->is_summed;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 	struct wb_xport_write w = {
 		.grant = fl->grant,
 		.cookie = (uint64_t)(uintptr_t)fl,
 		.iov = fl->iov,
 		.n_iov = fl->n_iov,
-		.observe = direct && f->o.sums ? observe : NULL,
+		.observe = is_looked_at && f->o.sums ? observe : NULL,
 		.trailer = trailer,
 		.ctx = fl,
 	};
 	int rc;
 
-	if (direct)
+	if (is_looked_at)
 		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
 	fl->step = STEP_WIRE;
-	fl->is_relay = f->sum_known[id];
+	fl->is_relay = f->sum_known[id] && !fl->is_summed;
 	if (fl->is_relay)
 		wb__flow_trailer_write(f, f->sum[id], fl->gen, fl->trailer);
 	rc = wb_xport_write(f->o.env->xport, fl->conn, &w);
@@ -142,6 +166,47 @@ static void pack(struct wb_flight *fl)
 		refuse(fl, rc);
 }
 
+/* By the lane, and then it is written; those who ask for it meanwhile wait for this. */
+static void sum(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+	const struct wb_member *m = &f->local->member[fl->worker];
+	struct wb_lane_job job = {.kind = WB_LANE_SUM,
+		.bases = m->base,
+		.box = fl->box,
+		.n_box = fl->n_box,
+		.keys = &f->keys,
+		.cookie = (uint64_t)(uintptr_t)fl};
+	int rc;
+
+	fl->is_summing = true;
+	f->is_summing[chunk_id(f, fl->cls, fl->chunk)] = 1;
+	fl->step = STEP_LANE;
+	rc = wb_lane_submit(m->lane, &job);
+	if (rc == -EAGAIN)
+		later(fl);
+	else if (rc < 0)
+		refuse(fl, rc);
+}
+
+/* From the parameters themselves. */
+static void write_direct(struct wb_flight *fl)
+{
+	struct wb_flow *f = fl->flow;
+	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
+	bool is_untouched =
+		wb_xport_carrier(f->o.env->xport, fl->conn)->caps & WB_XPORT_CAP_UNTOUCHED;
+
+	if (f->o.sums && is_untouched && (!f->sum_known[id] || fl->gen > 1)) {
+		sum(fl);
+		return;
+	}
+	fl->is_summed = f->o.sums && is_untouched;
+	if (fl->is_summed)
+		fl->sum = f->sum[id];
+	write_out(fl);
+}
+
 /* Answers that had to wait, once more: what they are from may be closed by now. */
 static void send_unsent(struct wb_flow *f)
 {
@@ -157,6 +222,8 @@ static void send_unsent(struct wb_flow *f)
 			refuse(fl, fl->refusal ? fl->refusal : ready < 0 ? ready : -ECANCELED);
 		else if (fl->slot != WB_SLOT_NONE && !fl->is_packed)
 			pack(fl);
+		else if (fl->is_summing)
+			sum(fl);
 		else
 			write_out(fl);
 	}
@@ -216,14 +283,14 @@ static bool answer_direct(struct wb_flight *fl)
 
 	if (answer_from_image(fl))
 		return true;
-	shape = *known & WB_LEAVES_BY_SLOT ? 0 : wb__flow_flight_shape(fl, false);
+	shape = *known & WB_LEAVES_BY_SLOT ? FLOW_BY_SLOT : wb__flow_flight_shape(fl, false);
 	if (shape < 0)
 		refuse(fl, shape);
-	else if (shape == 1)
-		write_out(fl);
-	else
+	else if (shape == FLOW_DIRECT)
+		write_direct(fl);
+	else if (shape == FLOW_BY_SLOT)
 		*known |= WB_LEAVES_BY_SLOT;
-	return shape != 0;
+	return shape < 0 || shape == FLOW_DIRECT;
 }
 
 static void answer_by_slot(struct wb_flight *fl)
@@ -273,6 +340,8 @@ static int serve_one(struct wb_flow *f, uint32_t domain, enum serve_kind kind)
 	if (i == FLOW_NONE)
 		return 0;
 	ready = wb__flow_ask_readiness(f, a);
+	if (ready > 0 && f->is_summing[chunk_id(f, a->cls, a->chunk)])
+		ready = 0;
 	if (ready == 0) {
 		wb__flow_ask_park(f, i);
 		return 0;
@@ -314,12 +383,36 @@ void wb__flow_serve_pump(struct wb_flow *f)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
+/* What the lane has found out of a chunk that goes from the parameters. */
+static void summed(struct wb_flight *fl, int rc)
+{
+	struct wb_flow *f = fl->flow;
+	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
+	bool is_first = rc == 0 && !f->sum_known[id];
+	int ready;
+
+	fl->is_summed = true;
+	if (is_first) {
+		f->sum[id] = fl->sum;
+		f->sum_known[id] = 1;
+	}
+	end_sum(fl);
+	ready = wb__flow_readiness(f, fl->worker, fl->cls, fl->chunk);
+	if (rc < 0 || fl->gone || ready <= 0) {
+		refuse(fl, rc < 0 ? rc : ready < 0 ? ready : -ECANCELED);
+	} else if (!is_trainer(f, fl->worker) && memcmp(&fl->sum, &f->sum[id], sizeof(fl->sum))) {
+		wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);
+		refuse(fl, WB_ECKSUM);
+	} else {
+		write_out(fl);
+	}
+}
+
+static void packed(struct wb_flight *fl, const struct wb_lane_job *job)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 
-	fl->sum = job->sum;
 	fl->is_packed = true;
 	if (!is_trainer(f, fl->worker))
 		wb__flow_fault(f, WB_FAULT_RELAY, wb_slots_at(f->o.slots, fl->slot), fl->bytes);
@@ -333,6 +426,17 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	} else {
 		write_out(fl);
 	}
+}
+
+void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
+{
+	struct wb_flow *f = fl->flow;
+
+	fl->sum = job->sum;
+	if (fl->is_summing)
+		summed(fl, job->rc);
+	else
+		packed(fl, job);
 	f->due |= DUE_SERVE | DUE_FETCH;
 }
 
@@ -340,7 +444,7 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
-	bool was_direct = fl->slot == WB_SLOT_NONE && !fl->wire;
+	bool was_looked_at = fl->slot == WB_SLOT_NONE && !fl->wire && !fl->is_summed;
 
 	assert(ev->kind == WB_XP_WRITE_DONE && fl->step == STEP_WIRE);
 	if (ev->code == 0) {
@@ -348,7 +452,7 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 		f->moved[fl->worker].out += fl->bytes;
 		if (is_trainer(f, fl->worker))
 			wb__flow_few_sent(f, fl->worker);
-		if (was_direct && f->o.sums && f->sum_known[id] &&
+		if (was_looked_at && f->o.sums && f->sum_known[id] &&
 			memcmp(&fl->walk.sum, &f->sum[id], sizeof(f->sum[id])))
 			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);
 	}

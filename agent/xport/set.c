@@ -689,4 +689,5 @@ const struct wb_xport_ops wb__set_ops = {
 	.stats = set_stats,
 	.instead = set_instead,
 	.reduced = set_reduced,
+	.carrier = of_conn,
 };

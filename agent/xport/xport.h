@@ -45,7 +45,10 @@
 #define WB_XPORT_DEPTH_MAX 256 /* grants outstanding a connection */
 #define WB_XPORT_DEPTH 256 /* the same where wb_xport_opts.depth is 0 */
 #define WB_XPORT_CONNS_MAX 65536
-#define WB_XPORT_IOV_MAX 65536 /* ranges of one chunk */
+/* Ranges of one chunk.  Every transport takes so many: none needs a cap of its own, since each cuts
+ * lists by what its sockets, frames and queues hold. */
+#define WB_XPORT_IOV_MAX 65536
+#define WB_XPORT_RUN_MIN 2048 /* wb_xport_run_min() where the transport wants no longer ones */
 #define WB_XPORT_CHUNK_MAX (256u << 20) /* bytes of one chunk */
 #define WB_XPORT_ENDPOINT_MAX 4096
 #define WB_XPORT_SET_MAX 4 /* transports in a set */
@@ -293,6 +296,12 @@ enum {
 	WB_XPORT_CAP_LANDINGS = 1u << 3, /* landings in regions cost less: others are copied into */
 	WB_XPORT_CAP_CLEAR = 1u << 4, /* cannot be encrypted, and its bytes leave the host */
 	WB_XPORT_CAP_GPU = 1u << 5, /* moves memory of GPUs */
+	/* The source's CPU does not touch what is written.  Who wants its sum takes it before the
+	 * write, on a thread of its own choice, and once however many ask; with .observe a rail
+	 * reads the bytes for that alone, anew for each who asks.  At the receiver rails have to
+	 * see that bytes have landed, and observe them then, while they are hot; without this flag
+	 * the source's rails do the same as the bytes go by. */
+	WB_XPORT_CAP_UNTOUCHED = 1u << 6,
 };
 
 /*
@@ -317,6 +326,9 @@ struct wb_xport_ops {
 	const char *scheme; /* endpoint texts begin so; "" = like those of no other */
 	uint32_t sockets_min; /* of a connection, however few rails there are */
 	uint32_t caps;
+	uint32_t run_min; /* wb_xport_run_min(); 0 = WB_XPORT_RUN_MIN */
+	/* Of a set: the transport that carries @conn, NULL when none does.  NULL: this one. */
+	struct wb_xport *(*carrier)(struct wb_xport *x, wb_conn_t conn);
 	/* For wb_xport_open_set(); each may be NULL.  The address of a rail that is at HOST:PORT:
 	 * NULL = that.  Are these the first bytes of a socket for this transport?  NULL = none are.
 	 * Can an agent with the endpoint @theirs be on the same host, where only that will do?
@@ -517,10 +529,29 @@ static inline const char *wb_xport_name(const struct wb_xport *x)
 	return x->ops->name;
 }
 
-/** wb_xport_caps - WB_XPORT_CAP_* that it has. */
+/** wb_xport_caps - WB_XPORT_CAP_* that it has; of a set, those that any of its transports has and
+ *  that matter before it is known which one carries a connection. */
 static inline uint32_t wb_xport_caps(const struct wb_xport *x)
 {
 	return x->ops->caps;
+}
+
+/** wb_xport_carrier - the table of the transport that carries @conn: of a set one of its own.  Its
+ *  caps are what that connection's chunks are to be made by. */
+static inline const struct wb_xport_ops *wb_xport_carrier(struct wb_xport *x, wb_conn_t conn)
+{
+	const struct wb_xport *by = x->ops->carrier ? x->ops->carrier(x, conn) : x;
+
+	return by ? by->ops : x->ops;
+}
+
+/** wb_xport_run_min - how long the ranges of a chunk on @conn should be on average, at least: what
+ *  is in shorter ones goes faster from or to one range, which its user packs or takes apart. */
+static inline uint32_t wb_xport_run_min(struct wb_xport *x, wb_conn_t conn)
+{
+	uint32_t min = wb_xport_carrier(x, conn)->run_min;
+
+	return min ? min : WB_XPORT_RUN_MIN;
 }
 
 #endif

@@ -69,13 +69,15 @@ static uint64_t now(const struct wb_clock *c)
 	return fx.now;
 }
 
-static void make_plan(bool is_short)
+static void make_plan(enum fx_shape shape)
 {
 	struct wb_plan_worker worker[FX_WORKERS] = {0};
 	struct wb_err err = {0};
 
 	fx.m = fx_model_manifest();
-	fx.map = is_short ? fx_model_turned(fx.m) : fx_model_rows(fx.m, 0, MODEL_ROWS);
+	fx.map = shape == FX_TURNED   ? fx_model_turned(fx.m)
+		 : shape == FX_BLOCKS ? fx_model_blocks(fx.m)
+				      : fx_model_rows(fx.m, 0, MODEL_ROWS);
 	for (uint32_t i = 0; i < FX_WORKERS; i++)
 		worker[i] = (struct wb_plan_worker){
 			.role = i < FX_TRAINERS ? WB_ROLE_TRAINER : WB_ROLE_ROLLOUT,
@@ -94,13 +96,11 @@ static void make_plan(bool is_short)
 	ck_assert_uint_eq(fx.plan->n_chunk, FX_CHUNKS);
 }
 
-/* The agent of @worker.  @is_short: parameters are transposed, so that chunks go through slots;
- * else they go from and into the parameter itself. */
-void fx_flow_open(uint32_t worker, bool is_short, struct wb_flow_opts o)
+void fx_flow_open(uint32_t worker, enum fx_shape shape, struct wb_flow_opts o)
 {
 	static const uint8_t share[WB_POOLS] = {4, 4, 4, 4};
 	struct wb_member me = {0};
-	struct wb_lane_opts lo = {0};
+	struct wb_lane_opts lo = {.depth = fx.lane_depth};
 	struct wb_err err = {0};
 
 	memset(&fx, 0, sizeof(fx));
@@ -115,7 +115,7 @@ void fx_flow_open(uint32_t worker, bool is_short, struct wb_flow_opts o)
 		.on_mismatch = mismatch,
 		.on_snapped = snapped,
 		.on_failed = failed};
-	make_plan(is_short);
+	make_plan(shape);
 	memset(fx.memory, (int)worker + 1, sizeof(fx.memory));
 	fx.base[0] = fx.memory;
 	ck_assert_int_eq(wb_lane_create_inline(&lo, &fx.lane, NULL), 0);
@@ -135,8 +135,10 @@ void fx_run_lane(void)
 {
 	struct wb_lane_job job;
 
-	while (wb_lane_reap(fx.lane, &job, 1))
+	while (wb_lane_reap(fx.lane, &job, 1)) {
+		fx.n_sum += job.kind == WB_LANE_SUM;
 		wb_flow_on_lane(&job);
+	}
 }
 
 /* ---- grants that this agent has sent -------------------------------------------------------- */

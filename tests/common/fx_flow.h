@@ -39,18 +39,22 @@ extern struct fx_flow {
 	uint64_t now;
 	struct wb_flow_env env;
 	struct wb_flow *f;
+	uint32_t lane_depth; /* 0 = as many jobs as a lane takes; of the next fx_flow_open() */
+	int n_sum; /* that the lane was asked for alone */
 	int n_received, n_complete, n_failed, n_mismatch, n_snapped;
 } fx;
 
 #define FX_SUMS ((struct wb_flow_opts){.sums = true})
+/* How its worker has the chunks: each in one piece; transposed, so that it goes through slots; or
+ * in pieces of MODEL_BLOCK. */
+enum fx_shape { FX_WHOLE, FX_TURNED, FX_BLOCKS };
 #define FX_READ_BACK ((struct wb_flow_opts){.sums = true, .read_back = true})
 
 /* What comes of a grant. */
 enum how { GOOD, WRONG_SUM, OTHER_TRANSFER, LANDED_ELSEWHERE, REFUSED, TAKEN_BACK };
 
-/** fx_flow_open - the flow of the agent of @worker.  @is_short: parameters are transposed, so that
- *  chunks go through slots; else they go from and into the parameter itself. */
-void fx_flow_open(uint32_t worker, bool is_short, struct wb_flow_opts o);
+/** fx_flow_open - the flow of the agent of @worker. */
+void fx_flow_open(uint32_t worker, enum fx_shape shape, struct wb_flow_opts o);
 /** fx_flow_close - end all that is under way; the flow has to be idle then. */
 void fx_flow_close(void);
 /** fx_run_lane - all that the lane did. */

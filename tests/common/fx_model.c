@@ -41,6 +41,18 @@ struct wb_map *fx_model_turned(const struct wb_manifest *m)
 	return fx_map_done(&f);
 }
 
+struct wb_map *fx_model_blocks(const struct wb_manifest *m)
+{
+	const uint64_t n = MODEL_BLOCK / (MODEL_COLS * 2);
+	struct fx_map f = {.m = m};
+	uint32_t p = fx_param(&f, "w", WB_BF16, MODEL_ROWS, MODEL_COLS);
+
+	for (uint64_t row = 0; row < MODEL_ROWS; row += n)
+		fx_copy(&f, p, "w",
+			(struct fx_box){row, n, 0, MODEL_COLS, MODEL_ROWS - n - row, 0});
+	return fx_map_done(&f);
+}
+
 struct wb_digest fx_model_encode(uint64_t row, uint64_t n, struct wb_buf *b)
 {
 	struct wb_manifest *m = fx_model_manifest();

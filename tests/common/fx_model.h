@@ -19,6 +19,10 @@ struct wb_manifest *fx_model_manifest(void);
 struct wb_map *fx_model_rows(const struct wb_manifest *m, uint64_t row, uint64_t n);
 /** fx_model_turned - who has all of it, transposed; wb_map_destroy() it. */
 struct wb_map *fx_model_turned(const struct wb_manifest *m);
+/** fx_model_blocks - who has all of it in blocks of MODEL_BLOCK bytes, the last one first;
+ *  wb_map_destroy() it. */
+#define MODEL_BLOCK 4096
+struct wb_map *fx_model_blocks(const struct wb_manifest *m);
 /** fx_model_encode - the map of fx_model_rows(), as it travels, and its digest; wb_buf_finish(). */
 struct wb_digest fx_model_encode(uint64_t row, uint64_t n, struct wb_buf *b);
 

@@ -70,5 +70,6 @@ static const struct wb_xport_ops ops = {.name = "notes",
 void fx_notes_init(struct fx_notes *n)
 {
 	memset(n, 0, sizeof(*n));
-	n->x.ops = &ops;
+	n->ops = ops;
+	n->x.ops = &n->ops;
 }

@@ -10,6 +10,7 @@
 
 struct fx_notes {
 	struct wb_xport x; /* first; what a flow is given */
+	struct wb_xport_ops ops; /* its own: caps may be set */
 	struct fx_asked {
 		wb_conn_t conn;
 		struct wb_xport_grant grant;

@@ -235,8 +235,16 @@ static void set_rails(struct wb__sim_node *n, const struct wb_xport_opts *o, dou
 	}
 }
 
+/* wb_sim_opts.caps as small numbers: the bit of CAP_THREADS, which no simulated rail has, stands
+ * for CAP_UNTOUCHED. */
 #define KINDS_MASK (WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL)
-static const struct wb_xport_ops kinds[KINDS_MASK + 1];
+#define KIND_UNTOUCHED WB_XPORT_CAP_THREADS
+static const struct wb_xport_ops kinds[(KINDS_MASK | KIND_UNTOUCHED) + 1];
+
+static const struct wb_xport_ops *kind_of(uint32_t caps)
+{
+	return &kinds[(caps & KINDS_MASK) | (caps & WB_XPORT_CAP_UNTOUCHED ? KIND_UNTOUCHED : 0)];
+}
 
 static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)
 {
@@ -261,7 +269,7 @@ static int sim_open(const struct wb_xport_opts *o, struct wb_xport **out, struct
 			rc == -EEXIST ? "has a transport already" : "no memory");
 	}
 	x->node->x = x;
-	wb__desk_init(&x->desk, &kinds[wb__sim_caps(x->net) & KINDS_MASK], &desk_ops, o->conns_max);
+	wb__desk_init(&x->desk, kind_of(wb__sim_caps(x->net)), &desk_ops, o->conns_max);
 	x->sockets = WB_MIN(o->sockets, (uint32_t)WB_XPORT_SOCKETS_MAX);
 	set_rails(x->node, o, wb__sim_rate(x->net));
 	*out = &x->desk.base;
@@ -330,11 +338,17 @@ static int sim_stats(struct wb_xport *base, uint32_t rail, struct wb_xport_stats
 		.refuse = wb__desk_refuse, .poll = sim_poll, .stats = sim_stats,                   \
 	}
 
-static const struct wb_xport_ops kinds[KINDS_MASK + 1] = {
+#define UNTOUCHED(and) [KIND_UNTOUCHED | (and)] = SIM_OPS(WB_XPORT_CAP_UNTOUCHED | (and))
+
+static const struct wb_xport_ops kinds[(KINDS_MASK | KIND_UNTOUCHED) + 1] = {
 	[0] = SIM_OPS(0),
 	[WB_XPORT_CAP_REGIONS] = SIM_OPS(WB_XPORT_CAP_REGIONS),
 	[WB_XPORT_CAP_LOCAL] = SIM_OPS(WB_XPORT_CAP_LOCAL),
 	[KINDS_MASK] = SIM_OPS(KINDS_MASK),
+	UNTOUCHED(0),
+	UNTOUCHED(WB_XPORT_CAP_REGIONS),
+	UNTOUCHED(WB_XPORT_CAP_LOCAL),
+	UNTOUCHED(KINDS_MASK),
 };
 
 const struct wb_xport_ops wb__xport_sim = SIM_OPS(0);

@@ -33,7 +33,7 @@ struct wb_sim_opts {
 	uint64_t bytes_per_s; /* of each node, each direction; 0 = 10 GB/s */
 	/* WB_XPORT_CAP_LOCAL: as with shm the receiver takes a chunk from the source's memory, when
 	 * it hears of it, and says when it has done so.  WB_XPORT_CAP_REGIONS: sources must lie in
-	 * regions.  Of all transports of the net. */
+	 * regions.  WB_XPORT_CAP_UNTOUCHED is only said.  Of all transports of the net. */
 	uint32_t caps;
 	uint32_t piece_bytes; /* of a chunk on the wire at once; 0 = 256 KiB */
 };

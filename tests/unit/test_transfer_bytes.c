@@ -70,6 +70,30 @@ START_TEST(flipped_bits_on_the_wire_are_caught_and_sent_again)
 }
 END_TEST
 
+/* As above, where the source's lanes sum what is read from parameters, and take two jobs at a time.
+ * Large chunks, or all would go through slots. */
+START_TEST(flipped_bits_are_caught_by_the_sums_of_lanes_in_every_mode)
+{
+	struct world_opts o = world_with_mode(&world_shapes[1], &world_modes[_i]);
+	struct wb_sim_fault f = {.kind = WB_SIM_FLIP, .items = WB_SIM_DATA, .ppm = 50000};
+	struct world w;
+
+	o.scale = 1024;
+	o.chunk_bytes = 16384;
+	o.lane_depth = 2;
+	o.xport_caps = WB_XPORT_CAP_UNTOUCHED | WB_XPORT_CAP_REGIONS;
+	world_init(&w, &o);
+	world_plan(&w);
+	wb_sim_fault_add(w.net, &f);
+	for (int64_t v = 1; v <= 3; v++) {
+		world_check_send(&w, v, 60 * WB_NS_PER_S);
+		world_check_hold(&w, v);
+	}
+	ck_assert_uint_gt(wb_sim_hits(w.net), 0);
+	world_finish(&w);
+}
+END_TEST
+
 START_TEST(one_slot_a_pool_does_not_deadlock)
 {
 	struct world_opts o = world_shapes[4];
@@ -266,6 +290,8 @@ int main(void)
 	TCase *tc = tcase_create("world");
 	tcase_add_loop_test(tc, late_writes_land_nowhere, 0, WORLD_MODES);
 	tcase_add_test(tc, flipped_bits_on_the_wire_are_caught_and_sent_again);
+	tcase_add_loop_test(
+		tc, flipped_bits_are_caught_by_the_sums_of_lanes_in_every_mode, 0, WORLD_MODES);
 	tcase_add_loop_test(tc, flipped_bits_are_caught_wherever_they_happen, 0,
 		(int)(sizeof(flips) / sizeof(flips[0])));
 	tcase_add_test(tc, a_parameter_that_goes_bad_is_repaired_or_named);

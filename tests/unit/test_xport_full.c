@@ -281,6 +281,46 @@ START_TEST(who_has_proved_itself_makes_no_room_for_strangers)
 }
 END_TEST
 
+#define RANGE 64u
+
+/* No transport needs a cap of its own on how many ranges a chunk has. */
+START_TEST(a_chunk_of_the_most_ranges_arrives)
+{
+	static struct iovec to[WB_XPORT_IOV_MAX + 1], from[WB_XPORT_IOV_MAX];
+	struct wb_xport_grant g = {.chunk = {.transfer = 1, .bytes = WB_XPORT_IOV_MAX * RANGE},
+		.iov = to,
+		.n_iov = WB_XPORT_IOV_MAX};
+	struct wb_xport_write w = {.iov = from, .n_iov = WB_XPORT_IOV_MAX};
+	struct wb_xport_event *e;
+	struct fx_xport f;
+	int at = 0;
+
+	fx_open(&f, fx_kinds[_i], &(struct fx_opts){.mem_bytes = 2ull * WB_XPORT_IOV_MAX * RANGE});
+	fx_join(&f);
+	fx_fill(f.src.mem, f.src.mem_bytes, 1);
+	for (uint32_t i = 0; i < WB_XPORT_IOV_MAX; i++) {
+		from[i] = (struct iovec){f.src.mem + 2ull * i * RANGE, RANGE};
+		to[i] = (struct iovec){
+			f.dst.mem + 2ull * (WB_XPORT_IOV_MAX - 1 - i) * RANGE, RANGE};
+	}
+	g.n_iov++;
+	to[WB_XPORT_IOV_MAX] = (struct iovec){f.dst.mem + RANGE, 1};
+	g.chunk.bytes++;
+	ck_assert_int_eq(wb_xport_grant(f.dst.x, f.conn, &g), -EINVAL);
+	g.n_iov--;
+	g.chunk.bytes--;
+	ck_assert_int_eq(wb_xport_grant(f.dst.x, f.conn, &g), 0);
+	fx_wait(&f, &f.src, WB_XP_GRANT, 1);
+	e = fx_take(&f.src, WB_XP_GRANT, &at);
+	w.grant = e->grant;
+	ck_assert_int_eq(wb_xport_write(f.src.x, e->conn, &w), 0);
+	fx_wait(&f, &f.dst, WB_XP_ARRIVED, 1);
+	for (uint32_t i = 0; i < WB_XPORT_IOV_MAX; i++)
+		ck_assert(!memcmp(to[i].iov_base, from[i].iov_base, RANGE));
+	fx_close(&f);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("xport_full");
@@ -295,5 +335,6 @@ int main(void)
 	tcase_add_test(c, dialling_silent_peers_keeps_no_healthy_one_out);
 	tcase_add_loop_test(c, strangers_that_linger_make_room_for_who_comes, 0, FX_BARE_KINDS);
 	tcase_add_loop_test(c, who_has_proved_itself_makes_no_room_for_strangers, 0, FX_BARE_KINDS);
+	tcase_add_loop_test(c, a_chunk_of_the_most_ranges_arrives, 0, FX_KINDS);
 	return fx_run(s);
 }

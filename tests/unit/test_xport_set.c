@@ -218,6 +218,11 @@ START_TEST(connections_of_several_transports_live_beside_each_other)
 	ck_assert_uint_ne(f.conn, first);
 	f.src_conn = f.src.ev[f.src.n_ev - 1].conn;
 	move_a_chunk(&f);
+	/* What its chunks are to be like is said by each one's own; by the set of what is not
+	 * there. */
+	ck_assert_str_eq(wb_xport_carrier(f.dst.x, first)->name, "shm");
+	ck_assert_str_eq(wb_xport_carrier(f.dst.x, f.conn)->name, "tcp");
+	ck_assert_ptr_eq(wb_xport_carrier(f.dst.x, 3u << 30 | 1), f.dst.x->ops);
 	ck_assert_int_eq(wb_xport_disconnect(f.dst.x, f.conn), 0);
 	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
 	ck_assert(!f.dst.ev[f.dst.n_ev - 1].has_other); /* we wanted that */
@@ -226,6 +231,23 @@ START_TEST(connections_of_several_transports_live_beside_each_other)
 	ck_assert_int_eq(wb_xport_disconnect(f.dst.x, 3u << 30 | 1), -ENOTCONN);
 	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 2);
 	fx_close(&f);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	bool is_untouched;
+	uint32_t run_min;
+} wishes[] = {
+	{"tcp", false, WB_XPORT_RUN_MIN}, {"shm", false, WB_XPORT_RUN_MIN}, {"verbs", true, 8192}};
+
+START_TEST(only_rdma_leaves_sums_to_others_and_wants_long_ranges)
+{
+	const struct wb_xport_ops *o = wb_xport_find(wishes[_i].name);
+	struct wb_xport x = {.ops = o};
+
+	ck_assert_int_eq((o->caps & WB_XPORT_CAP_UNTOUCHED) != 0, wishes[_i].is_untouched);
+	ck_assert_uint_eq(wb_xport_run_min(&x, 1), wishes[_i].run_min);
 }
 END_TEST
 
@@ -621,6 +643,8 @@ int main(void)
 	tcase_add_loop_test(c, the_best_that_both_have_and_may_use_is_taken, 0, LEN(taken));
 	tcase_add_test(c, what_none_may_carry_is_refused_by_name);
 	tcase_add_test(c, connections_of_several_transports_live_beside_each_other);
+	tcase_add_loop_test(c, only_rdma_leaves_sums_to_others_and_wants_long_ranges, 0,
+		(int)WB_ARRAY_SIZE(wishes));
 	tcase_add_loop_test(
 		c, memory_that_cannot_be_shared_gives_way_inside_the_call, 0, LEN(gone));
 	tcase_add_test(c, nobody_by_any_way_is_refused);

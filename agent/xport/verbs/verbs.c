@@ -206,9 +206,9 @@ static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, stru
 	WB__STREAM_OPERATIONS,                                                                     \
 		.scheme = SCHEME, .sockets_min = 1,                                                \
 		.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LANDINGS |      \
-			WB_XPORT_CAP_CLEAR | WB_XPORT_CAP_GPU,                                     \
-		.rail_addr = verbs_rail_addr, .is_mine = verbs_is_mine, .reduced = verbs_reduced,  \
-		.open = open_xport
+			WB_XPORT_CAP_CLEAR | WB_XPORT_CAP_GPU | WB_XPORT_CAP_UNTOUCHED,            \
+		.run_min = WB__RUN_MIN, .rail_addr = verbs_rail_addr, .is_mine = verbs_is_mine,    \
+		.reduced = verbs_reduced, .open = open_xport
 
 const struct wb_xport_ops wb_xport_verbs = {TABLE, .name = "verbs"};
 /* Where no device is a NIC's: the kernel's RDMA in software. */

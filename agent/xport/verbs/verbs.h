@@ -45,6 +45,9 @@
 #define WB__CQ_ENTRIES 4096 /* of a rail and device; fewer where the device holds fewer */
 #define WB__PART_MAX (1u << 20)
 #define WB__PART_MIN (64u << 10)
+/* wb_xport_run_min(): each range takes a READ, and the source's lane packs 8 KiB in about the time
+ * that a rail needs for one (../README.md). */
+#define WB__RUN_MIN 8192u
 #define WB__DIRECT_MIN 2048u /* a shorter run of the landing goes by way of a slab */
 /* What rxe takes for endless is 7.  Seven tries of 0.54 s, and a deadline of our own: a device may
  * take up to four times as long as it was told. */
