@@ -102,7 +102,7 @@ static const char *names_in(const char *path, const char *prefix, char out[stati
 
 static void look_devices(struct wb__ctl_sheet *t)
 {
-	char gpu[NAMES_MAX], reach[200] = "";
+	char gpu[NAMES_MAX], reach[200] = "", keys[512] = "";
 	size_t ports = wb__ctl_look_rdma(t, "");
 
 	struct wb_xport *x = NULL;
@@ -113,6 +113,10 @@ static void look_devices(struct wb__ctl_sheet *t)
 		wb__ctl_look_gpu(t, x, GPU_PATIENCE_NS);
 	wb__ctl_say(t, "verbs", t->has_verbs ? WB_CTL_YES : WB_CTL_NO, "%s (%zu ports here)",
 		t->has_verbs ? "weights between agents over RDMA" : err.msg, ports);
+	if (t->has_verbs && wb_xport_keys(x, keys, sizeof(keys)))
+		wb__ctl_say(t, "rdma-keys", WB_CTL_INFO,
+			"by which peers read memory of this host: %s (agents: --no-rdma-windows)",
+			keys);
 	wb__ctl_say(t, "transport", WB_CTL_INFO, "%s%s%s",
 		t->has_verbs ? "an agent takes shm within a machine, then verbs, then tcp; verbs "
 			       "would use "

@@ -163,6 +163,7 @@ static int open_xport(struct wb__agent *a, struct wb_err *err)
 		.is_apart = a->rails.is_named,
 		.traffic_class = (uint8_t)a->o.rdma_traffic_class,
 		.service_level = (uint8_t)a->o.rdma_service_level,
+		.no_windows = a->o.no_rdma_windows,
 		.folder = a->o.shm_folder[0] ? a->o.shm_folder : NULL,
 		.fault = a->fault};
 	char addr[WB_XPORT_RAILS_MAX][WB__ADDR_MAX + 16];

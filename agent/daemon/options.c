@@ -147,6 +147,9 @@ static const struct wb_cli_row rows[] = {
 		.want = "0 to 15",
 		.help = "verbs: service level of its packets, the priority on Ethernet (default: "
 			"0)"},
+	{"no-rdma-windows", NULL, WB_CLI_FLAG, AT(no_rdma_windows),
+		.help = "verbs: keys are of regions, also where devices have memory windows, which "
+			"make a key one queue pair's (default: windows, where there are)"},
 	{"buffer", "SIZE", WB_CLI_SIZE, AT(buffer_bytes), .min = 1u << 20,
 		.want = "a size of at least 1Mi, such as 512Mi",
 		.help = "memory for slots (default: the object's bufferSize for each worker here)"},
@@ -242,6 +245,8 @@ static int check_rails(struct wb__options *o, struct wb_err *err)
 	if ((o->rdma_traffic_class || o->rdma_service_level) && !may_be_verbs(o->transport))
 		return wb_err_set(err, -EINVAL,
 			"--rdma-traffic-class and --rdma-service-level go with --transport verbs");
+	if (o->no_rdma_windows && !may_be_verbs(o->transport))
+		return wb_err_set(err, -EINVAL, "--no-rdma-windows goes with --transport verbs");
 	if (o->n_named && o->n_rail)
 		return wb_err_set(err, -EINVAL,
 			"--rail and --rails exclude each other: with --rail there is one for each");

@@ -43,6 +43,7 @@ struct wb__options {
 	uint32_t n_rail;
 	const char *rail_device; /* verbs: "" = any; else "DEVICE[/PORT],.." one a rail */
 	uint32_t rdma_traffic_class, rdma_service_level; /* verbs */
+	bool no_rdma_windows; /* verbs */
 	const char *named[WB_XPORT_RAILS_MAX]; /* what each is (rails.h); none: all alike */
 	uint32_t n_named;
 	uint64_t staging_limit_bytes; /* 0 = what the control group leaves */

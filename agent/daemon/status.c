@@ -50,12 +50,15 @@ void wb__status_json(struct wb__agent *a, struct wb_buf *out)
 {
 	struct wb__oplink_state op;
 	const char *comma = "";
+	char keys[512] = "";
 
 	wb__oplink_all(a, &op);
 	wb_buf_printf(out, "{\"version\":\"%s\"", WB_VERSION);
 	text(out, "agent", a->o.name);
 	text(out, "node", a->o.node);
 	text(out, "transport", wb_xport_name(a->xport));
+	(void)wb_xport_keys(a->xport, keys, sizeof(keys));
+	text(out, "rdmaKeys", keys);
 	text(out, "bulk", a->bulk);
 	text(out, "host", a->o.advertise);
 	wb_buf_printf(out,

@@ -650,6 +650,16 @@ static bool set_reduced(struct wb_xport *x, char *out, size_t cap)
 	return false;
 }
 
+static bool set_keys(struct wb_xport *x, char *out, size_t cap)
+{
+	const struct wb__set *s = set_of(x);
+
+	for (uint32_t i = 0; i < s->n; i++)
+		if (wb_xport_keys(s->m[i].x, out, cap))
+			return true;
+	return false;
+}
+
 /* ---- the table --------------------------------------------------------------------------------
  */
 
@@ -689,5 +699,6 @@ const struct wb_xport_ops wb__set_ops = {
 	.stats = set_stats,
 	.instead = set_instead,
 	.reduced = set_reduced,
+	.keys = set_keys,
 	.carrier = of_conn,
 };

@@ -215,3 +215,8 @@ bool wb_xport_reduced(struct wb_xport *x, char *out, size_t cap)
 {
 	return x->ops->reduced && x->ops->reduced(x, out, cap);
 }
+
+bool wb_xport_keys(struct wb_xport *x, char *out, size_t cap)
+{
+	return x->ops->keys && x->ops->keys(x, out, cap);
+}

@@ -101,6 +101,8 @@ struct wb_xport_opts {
 	/* verbs: READs that a lane has under way at once; 0 = as many as both devices take.  For
 	 * who wants to know how long one takes alone. */
 	uint32_t reads_max;
+	/* verbs: keys are of regions, also where devices have memory windows (wb_xport_keys()). */
+	bool no_windows;
 	const struct wb_clock *clock; /* borrowed; NULL = wb_clock_real */
 	struct wb_fault *fault; /* borrowed; NULL = none */
 	/* verbs: where sysfs is, which says which device is near to what; NULL = "/sys" */
@@ -359,6 +361,7 @@ struct wb_xport_ops {
 	int (*stats)(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out); /* or NULL */
 	bool (*instead)(struct wb_xport *x, uint64_t object, char *out, size_t cap); /* or NULL */
 	bool (*reduced)(struct wb_xport *x, char *out, size_t cap); /* or NULL */
+	bool (*keys)(struct wb_xport *x, char *out, size_t cap); /* or NULL */
 	int (*serve)(struct wb_xport *x, const char *const *at, uint32_t n, char *endpoint,
 		size_t cap, struct wb_err *err); /* NULL: see wb_xport_serve() */
 };
@@ -520,6 +523,10 @@ bool wb_xport_instead(struct wb_xport *x, uint64_t object, char *out, size_t cap
 /** wb_xport_reduced - one of the devices' ports that rails go by is down, and its load goes by
  *  others, as far as there are: which, as a sentence into @out; false: none is. */
 bool wb_xport_reduced(struct wb_xport *x, char *out, size_t cap);
+/** wb_xport_keys - by what a peer reads memory of this host, device by device: a key that is one
+ *  queue pair's (memory windows), or the region's; as a sentence into @out.  false: no device reads
+ *  it.  Fixed when the transport is opened. */
+bool wb_xport_keys(struct wb_xport *x, char *out, size_t cap);
 /** wb_xport_rail_stats - counters of rail @rail; 0 or -EINVAL. */
 int wb_xport_rail_stats(struct wb_xport *x, uint32_t rail, struct wb_xport_stats *out);
 

@@ -41,6 +41,7 @@ struct fx_opts {
 	bool is_apart;
 	uint8_t traffic_class, service_level; /* verbs */
 	uint32_t reads_max; /* verbs */
+	bool no_windows; /* verbs */
 	const char *addr; /* of all rails; NULL = 127.0.0.1 */
 	const char *const *src_addr; /* of each of the source's rails; NULL = as others */
 	uint64_t rate, handshake_ns, rekey_bytes;

@@ -41,6 +41,22 @@ def over_rails_that_are_the_network_interfaces_of_devices():
     versions_arrive("--rail", "127.99.0.1", "--rail", "127.99.1.1")
 
 
+def keys_are_in_the_status_and_windows_can_be_turned_off():
+    with Cluster() as c:
+        c.operator(trainers=1, per_engine=1, engines=1, transport={"protocols": ["Verbs"]})
+        windows = {**fake(c), "FAKEVERBS_WINDOWS": "1"}
+        c.agent("t0", *VERBS, env=windows)
+        c.agent("r0", *VERBS, "--no-rdma-windows", env=windows)
+        t, r = [c.worker("t0", "trainer", 0, 1, rows=1024, cols=512)], engine(c, 0, 1, rows=1024, cols=512)
+        for w in t + r:
+            w.expect("planned")
+        for name, words in (("t0", "of a queue pair each, by memory windows"),
+                            ("r0", "of regions, memory windows are turned off")):
+            keys = json.loads(c.get(c.agents[name], "/status")[1])["rdmaKeys"]
+            assert keys == f"fake0: {words}; fake1: {words}", keys
+        move_three_versions(c, t, r)
+
+
 def port(c, device, is_up):
     """A port of all these agents' world goes down or comes up."""
     code = f"import ctypes; ctypes.CDLL('libibverbs.so.1').fakeverbs_port({device}, 1, ctypes.c_bool({is_up}))"
@@ -93,5 +109,6 @@ def without_a_device_it_is_said_and_it_ends():
 
 if __name__ == "__main__":
     run(over_one_rail, over_two_rails_each_with_its_device_and_staged,
-        over_rails_that_are_the_network_interfaces_of_devices, a_port_that_is_down_is_in_the_status_until_it_is_up,
+        over_rails_that_are_the_network_interfaces_of_devices,
+        keys_are_in_the_status_and_windows_can_be_turned_off, a_port_that_is_down_is_in_the_status_until_it_is_up,
         without_a_device_it_is_said_and_it_ends)

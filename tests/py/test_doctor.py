@@ -35,7 +35,7 @@ def machine():
     rc, out, err = doctor("--json")
     assert rc == 0 and not err, (rc, err)
     got = json.loads(out)
-    here = {"verbs", "memory", "open-files", "locked-memory", "rdma-port", "dma-buf", "peer-memory",
+    here = {"verbs", "rdma-keys", "memory", "open-files", "locked-memory", "rdma-port", "dma-buf", "peer-memory",
             "transport"}  # of the machine, not of the build
     can = {x["name"]: x["can"] for x in got["checks"] if x["name"] not in here}
     assert got["ok"] is True and can == readme(), (can, readme())
@@ -47,6 +47,10 @@ def machine():
                        ({**fake, "FAKEVERBS_DEVICES": " "}, "shm within a machine, and tcp between machines")):
         rc, out, err = doctor(env=env)
         assert rc == 0 and re.search(rf"^  transport +- +.*{re.escape(words)}", out, re.M), out
+    for env, keys in ((fake, "of regions, it has no memory windows 2B"),
+                      ({**fake, "FAKEVERBS_WINDOWS": "1"}, "of a queue pair each, by memory windows")):
+        rc, out, err = doctor(env=env)
+        assert rc == 0 and re.search(rf"^  rdma-keys +- +.*fake0: {keys}; fake1: {keys}", out, re.M), out
     rc, out, err = doctor(files=777)
     assert re.search(r"^  open-files +- +777 at most", out, re.M), out
 

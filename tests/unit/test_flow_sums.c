@@ -190,8 +190,7 @@ START_TEST(an_engine_sums_what_it_relays_only_for_who_asks_again)
 	ck_assert_int_eq(fx.n_sum, 1);
 	ck_assert_int_eq(fx.notes.n_answer, 2);
 	for (int k = 0; k < 2; k++)
-		ck_assert(fx.notes.answer[k].code == 0 &&
-			  says_the_sum(&fx.notes.answer[k].write));
+		ck_assert(fx.notes.answer[k].code == 0 && says_the_sum(&fx.notes.answer[k].write));
 	ck_assert_int_eq(n_observed(), 0);
 	end_writes();
 	fx.memory[5] ^= 1;
@@ -215,8 +214,9 @@ static const struct {
 	enum fx_shape shape;
 	uint32_t run_min;
 	uint32_t ranges; /* of a chunk, at either side; 1: a slot, or the chunk as it lies there */
-} runs[] = {{FX_BLOCKS, 0, FX_CHUNK / MODEL_BLOCK}, {FX_BLOCKS, MODEL_BLOCK, FX_CHUNK / MODEL_BLOCK},
-	{FX_BLOCKS, MODEL_BLOCK + 1, 1}, {FX_WHOLE, 2 * FX_CHUNK, 1}};
+} runs[] = {{FX_BLOCKS, 0, FX_CHUNK / MODEL_BLOCK},
+	{FX_BLOCKS, MODEL_BLOCK, FX_CHUNK / MODEL_BLOCK}, {FX_BLOCKS, MODEL_BLOCK + 1, 1},
+	{FX_WHOLE, 2 * FX_CHUNK, 1}};
 
 START_TEST(ranges_shorter_than_the_transport_wants_go_through_a_slot)
 {

@@ -424,6 +424,45 @@ START_TEST(what_no_window_can_be_made_for_is_refused_and_logged)
 }
 END_TEST
 
+static const struct {
+	bool has, is_off;
+	const char *says;
+} choices[] = {{true, false, "of a queue pair each, by memory windows"},
+	{true, true, "of regions, memory windows are turned off"},
+	{false, false, "of regions, it has no memory windows 2B"},
+	{false, true, "of regions, it has no memory windows 2B"}};
+
+/* Also by a set, whose members are asked one after the other. */
+START_TEST(windows_are_used_where_there_are_unless_they_are_turned_off)
+{
+	const struct fx_verbs *v = with_windows(choices[_i].has);
+	bool is_used = choices[_i].has && !choices[_i].is_off;
+	char says[200] = "", want[200];
+	struct fx_xport f;
+	struct fx_job *j;
+
+	fx_open(&f, "set:tcp,verbs/tcp,verbs", &(struct fx_opts){.no_windows = choices[_i].is_off});
+	snprintf(want, sizeof(want), "fake0: %s; fake1: %s", choices[_i].says, choices[_i].says);
+	ck_assert(wb_xport_keys(f.src.x, says, sizeof(says)));
+	ck_assert_str_eq(says, want);
+	fx_close(&f);
+	fx_open(&f, "tcp", &(struct fx_opts){0});
+	ck_assert(!wb_xport_keys(f.src.x, says, sizeof(says)));
+	fx_close(&f);
+
+	fx_open(&f, "verbs",
+		&(struct fx_opts){.mem_bytes = 17 * MIB, .no_windows = choices[_i].is_off});
+	fx_join(&f);
+	j = fx_job_make(&f, 16 * MIB, 3, 1);
+	fx_job_run(&f, j, true);
+	ck_assert_int_eq(counts(v).windows, is_used ? WBP_BULK_QPS : 0);
+	ck_assert_uint_eq(counts(v).region_rights,
+		IBV_ACCESS_LOCAL_WRITE | (is_used ? IBV_ACCESS_MW_BIND : IBV_ACCESS_REMOTE_READ));
+	fx_job_free(j);
+	fx_close(&f);
+}
+END_TEST
+
 /* The kernel lets nobody bind to it. */
 START_TEST(memory_that_is_mapped_to_be_read_alone_is_read_by_its_own_key)
 {
@@ -469,6 +508,8 @@ int main(void)
 	tcase_add_loop_test(c, a_window_that_is_not_bound_costs_its_queue_pair, 0, N_WAYS);
 	tcase_add_loop_test(c, what_no_window_can_be_made_for_is_refused_and_logged, 0,
 		(int)WB_ARRAY_SIZE(denials));
+	tcase_add_loop_test(c, windows_are_used_where_there_are_unless_they_are_turned_off, 0,
+		(int)WB_ARRAY_SIZE(choices));
 	tcase_add_loop_test(c, memory_that_is_mapped_to_be_read_alone_is_read_by_its_own_key, 0, 2);
 	return fx_run(s);
 }

@@ -297,8 +297,10 @@ static void say_left_out(const struct wb__device *d, const char *why)
 }
 
 /* Says why not. */
-static bool is_usable(struct wb__host *h, struct wb__device *d)
+static bool is_usable(struct wb__host *h, struct wb__device *d, const struct wb_xport_opts *o)
 {
+	bool can;
+
 	if (h->ibv->query_device(d->ctx, &d->attr)) {
 		say_left_out(d, strerror(errno));
 		return false;
@@ -307,8 +309,12 @@ static bool is_usable(struct wb__host *h, struct wb__device *d)
 		say_left_out(d, "its completion queues hold too little");
 		return false;
 	}
-	d->has_windows = d->attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B &&
-			 d->ctx->ops.alloc_mw && d->ctx->ops.dealloc_mw;
+	can = d->attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B && d->ctx->ops.alloc_mw &&
+	      d->ctx->ops.dealloc_mw;
+	d->has_windows = can && !o->no_windows;
+	d->keys = d->has_windows ? "of a queue pair each, by memory windows"
+		  : can          ? "of regions, memory windows are turned off"
+				 : "of regions, it has no memory windows 2B";
 	return true;
 }
 
@@ -336,6 +342,16 @@ bool wb__host_is_soft(const struct wb__host *h)
 	return is;
 }
 
+void wb__host_keys(const struct wb__host *h, char *out, size_t cap)
+{
+	size_t at = 0;
+
+	out[0] = '\0';
+	for (uint32_t i = 0; i < h->n_device && at < cap; i++)
+		at += (size_t)snprintf(out + at, cap - at, "%s%s: %s", i ? "; " : "",
+			h->device[i].name, h->device[i].keys);
+}
+
 static void open_device(struct wb__host *h, struct ibv_device *dev, const struct wb_xport_opts *o)
 {
 	struct wb__device *d = &h->device[h->n_device];
@@ -347,7 +363,7 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 		say_left_out(d, strerror(errno));
 		return;
 	}
-	if (!is_usable(h, d)) {
+	if (!is_usable(h, d, o)) {
 		leave_out(h, d);
 		return;
 	}
@@ -358,9 +374,8 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 	(void)fcntl(d->ctx->async_fd, F_SETFL, fcntl(d->ctx->async_fd, F_GETFL) | O_NONBLOCK);
 	add_ports(h, h->n_device - 1, o);
 	if (h->n_port > before) {
-		WB_LOG_INFO("verbs", "device is used", WB_S("device", d->name),
-			WB_S("keys", d->has_windows ? "of a queue pair each, by memory windows"
-						    : "of regions, it has no memory windows 2B"));
+		WB_LOG_INFO(
+			"verbs", "device is used", WB_S("device", d->name), WB_S("keys", d->keys));
 		return;
 	}
 	h->n_device--;

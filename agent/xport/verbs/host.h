@@ -33,7 +33,8 @@
 struct wb__device {
 	char name[64];
 	bool is_soft;
-	bool has_windows; /* of type 2B */
+	bool has_windows; /* of type 2B, and they are to be used */
+	const char *keys; /* whose keys are, and why; static */
 	uint8_t said; /* how a GPU's memory was registered, a bit each; the thread's */
 	_Atomic bool is_over; /* it or the kernel said so; set by who looks at its events */
 	char folder[IBV_SYSFS_PATH_MAX]; /* the kernel's, while the device is there; "": none */
@@ -137,6 +138,9 @@ void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap);
 /** wb__host_name_gid - the same, with the GID that the port had at some time. */
 void wb__host_name_gid(
 	const struct wb__host *h, uint32_t i, const union ibv_gid *gid, char *out, size_t cap);
+/** wb__host_keys - whose keys are, by each device: "fake0: of .., by ..; fake1: ..".  Any thread.
+ */
+void wb__host_keys(const struct wb__host *h, char *out, size_t cap);
 /** wb__host_reduced - one of the ports in @used, a bit each, that is down, as a sentence into @out;
  *  false: none is.  Any thread. */
 bool wb__host_reduced(struct wb__host *h, uint32_t used, char *out, size_t cap);

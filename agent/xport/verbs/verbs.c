@@ -199,6 +199,12 @@ static bool verbs_reduced(struct wb_xport *x, char *out, size_t cap)
 	return wb__host_reduced(h, used, out, cap);
 }
 
+static bool verbs_keys(struct wb_xport *x, char *out, size_t cap)
+{
+	wb__host_keys(&wb__verbs_of(wb__xport_stream(x))->host, out, cap);
+	return true;
+}
+
 static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 
 /* All but the name. */
@@ -208,7 +214,7 @@ static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, stru
 		.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LANDINGS |      \
 			WB_XPORT_CAP_CLEAR | WB_XPORT_CAP_GPU | WB_XPORT_CAP_UNTOUCHED,            \
 		.run_min = WB__RUN_MIN, .rail_addr = verbs_rail_addr, .is_mine = verbs_is_mine,    \
-		.reduced = verbs_reduced, .open = open_xport
+		.reduced = verbs_reduced, .keys = verbs_keys, .open = open_xport
 
 const struct wb_xport_ops wb_xport_verbs = {TABLE, .name = "verbs"};
 /* Where no device is a NIC's: the kernel's RDMA in software. */
