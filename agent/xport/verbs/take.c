@@ -231,11 +231,17 @@ static int pick(const struct wb__lane *l, uint32_t among)
 /* None of the queue pairs that are up can carry it, or none is up: one that can may be made anew,
  * but what is said of it stands behind this chunk in the stream.  So the last one that could ends
  * the connection. */
-static void check_carriers(struct wb__lane *l, uint32_t among)
+static void check_carriers(struct wb__lane *l, uint32_t among, uint32_t region)
 {
+	static const uint32_t none[WBP_BULK_QPS] = {0};
 	bool is_any = wb__lane_n_up(l);
 
-	if (is_any && !among && !l->s->code)
+	if (is_any && !among && !l->s->code && !memcmp(l->remote[region].key, none, sizeof(none)))
+		(void)wb__sock_fail(l->s, -EACCES,
+			"agent %s has given no key for its memory region %u, of which it sends: it "
+			"may be of a version that has none",
+			l->s->peer, region);
+	else if (is_any && !among && !l->s->code)
 		(void)wb__sock_fail(l->s, -ENETUNREACH,
 			"no queue pair that is left to agent %s reaches the memory", l->s->peer);
 	if (!is_any && l->s->in_payload && !l->s->code)
@@ -275,7 +281,7 @@ static bool post_again(struct wb__lane *l)
 		int k = pick(l, among);
 
 		if (k < 0) {
-			check_carriers(l, among);
+			check_carriers(l, among, p->region);
 			return false;
 		}
 		l->again = p->next;
@@ -339,7 +345,7 @@ static int place(struct wb__lane *l, struct wb__part *p, const struct wb__range 
 		k = pick(l, among);
 	}
 	if (k < 0)
-		check_carriers(l, among);
+		check_carriers(l, among, g->region);
 	if (k < 0 || (!p->memory && !vr->n_slab))
 		return -1;
 	most = WB_MIN(most, l->qp[k].max_msg);
