@@ -104,7 +104,14 @@ static const struct wb_cli_row rows[] = {
 
 static void print_bench(void)
 {
-	printf("  --listen ADDRESS,...     bench: the end that has the bytes: where it waits\n"
+	printf("  bench                    measures between two processes of its own, not with "
+	       "running\n"
+	       "                           agents: start one in each place (in Kubernetes by "
+	       "kubectl "
+	       "exec\n"
+	       "                           in the agents' containers, as wbctl(1) shows under "
+	       "BENCH)\n"
+	       "  --listen ADDRESS,...     bench: the end that has the bytes: where it waits\n"
 	       "                           (tcp, verbs: ADDRESS[:PORT]; shm: /PATH, @NAME)\n"
 	       "  --to ADDRESS,...         bench: the other end, which measures: what --listen "
 	       "printed\n"

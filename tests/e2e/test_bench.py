@@ -13,6 +13,7 @@ import time
 
 from cluster import BUILD, SLOW, Proc, run
 
+TOP = os.environ.get("WB_TOP", os.path.join(os.path.dirname(__file__), "../.."))
 WBCTL = os.path.join(BUILD, "bin", "wbctl")
 KEYS = {"a": "11" * 32, "b": "22" * 32}
 QUICK = ("--seconds", "1", "--sizes", "64Ki,1Mi", "--depths", "1,4")
@@ -94,6 +95,50 @@ def over_verbs():
         with source("fake0@127.0.0.1,fake1@127.0.0.1", "--transport", "verbs", env=env) as (p, to):
             check(good(to, *QUICK, "--rails", "1,2", env=env), "verbs", (1, 2))
             assert p.p.wait(timeout=30 * SLOW) == 0, p.drain()
+
+
+KUBECTL = """#!/bin/sh
+# kubectl exec .. -- COMMAND runs it, here.
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+def manual():
+    """The commands for Kubernetes of wbctl(1): for the key, the source and the receiver."""
+    with open(os.path.join(TOP, "agent", "ctl", "wbctl.1"), encoding="utf-8") as f:
+        text = f.read().split("In Kubernetes, in the agents' containers", 1)[1].split(".nf\n")[1].split("\n.fi")[0]
+    return [line.strip().replace("\\-", "-") for line in text.splitlines()]
+
+
+def in_pods_as_the_manual_says():
+    """Its very commands, with a kubectl that runs them on this machine."""
+    key, listen, to = manual()
+    with tempfile.TemporaryDirectory() as tmp:
+        with open(os.path.join(tmp, "kubectl"), "w", encoding="utf-8") as f:
+            f.write(KUBECTL)
+        os.chmod(os.path.join(tmp, "kubectl"), 0o755)
+        env = {k: v for k, v in os.environ.items() if k != "WEIGHTBRIDGE_BENCH_KEY"}
+        env["PATH"] = os.pathsep.join((tmp, os.path.dirname(WBCTL), env["PATH"]))
+        there = {"shell": True, "cwd": tmp, "env": env, "text": True}
+        subprocess.run(key, check=True, timeout=60 * SLOW, **there)
+        assert os.stat(os.path.join(tmp, "key")).st_mode & 0o77 == 0
+        with subprocess.Popen("exec " + listen.replace("POD-A-IP", "127.0.0.1"), stdout=subprocess.PIPE, **there) as p:
+            try:
+                line = next(x for x in p.stdout if "wbctl bench" in x)
+                to = to.replace("POD-A-IP:PORT", re.search(r"--to (\S+)", line)[1])
+                out = subprocess.run(to.replace(" < key", " --json --seconds 1 < key"), capture_output=True,
+                                     timeout=60 * SLOW, check=True, **there).stdout
+                assert all(x["chunks"] > 0 for x in json.loads(out)["bandwidth"]), out
+                assert p.wait(timeout=30 * SLOW) == 0
+            finally:
+                p.kill()
+
+
+def help_says_that_no_agent_is_asked():
+    out = subprocess.run([WBCTL, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "not with running" in out and "kubectl exec" in out, out
 
 
 def text_has_units_and_the_key_that_was_printed_works():
@@ -226,6 +271,7 @@ def options_that_do_not_fit_are_refused():
 
 
 run(over_tcp_and_both_ends_end, over_tcp_encrypted, within_the_host, over_verbs,
+    in_pods_as_the_manual_says, help_says_that_no_agent_is_asked,
     text_has_units_and_the_key_that_was_printed_works,
     who_does_not_hold_the_key_gets_nothing_and_the_source_waits_on, another_transport_at_the_far_end_is_named,
     what_the_source_lacks_is_refused_before_anything_is_measured,

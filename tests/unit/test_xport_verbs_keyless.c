@@ -46,9 +46,8 @@ static int accept_one(int listener)
 
 	ck_assert_int_ge(fd, 0);
 	ck_assert_int_eq(recv(fd, hello, sizeof(hello), MSG_WAITALL), sizeof(hello));
-	ck_assert_int_eq(wb__mac(fx_epoch.key, WB__MAC_ACCEPTOR, hello, challenge.nonce,
-				 challenge.mac),
-		0);
+	ck_assert_int_eq(
+		wb__mac(fx_epoch.key, WB__MAC_ACCEPTOR, hello, challenge.nonce, challenge.mac), 0);
 	fx_raw_send(fd, &challenge);
 	ck_assert(fx_raw_recv(fd, &in) && in.type == WBP_BULK_PROOF);
 	fx_raw_send(fd, &welcome);
@@ -109,7 +108,8 @@ START_TEST(memory_without_a_key_is_not_read_and_ends_the_connection_by_name)
 	struct wb_xport_event *e;
 	struct fx_xport f;
 	struct iovec to;
-	struct wb_xport_grant g = {.chunk = {.transfer = 1, .bytes = CHUNK}, .iov = &to, .n_iov = 1};
+	struct wb_xport_grant g = {
+		.chunk = {.transfer = 1, .bytes = CHUNK}, .iov = &to, .n_iov = 1};
 	int listener, fd, at = 0;
 
 	fx_verbs_fresh();
