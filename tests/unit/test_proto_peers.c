@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each kind of PEER carries (proto/peers.h): made by programs, and looked at by both codecs. */
+/* What each kind of PEER carries (proto/peers.h): made by programs, and looked at by both codecs.
+ */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -83,7 +84,7 @@ static void set(struct wb_msg_peer *m, const struct wb_fdef *f)
 	static const char text[] = "why";
 	const uint32_t one = 1;
 	const uint64_t one64 = 1;
-	const void *value = f->kind == WBF_STR ? (const void *)text
+	const void *value = f->kind == WBF_STR    ? (const void *)text
 			    : f->kind == WBF_STRS ? (const void *)strs
 						  : (const void *)numbers;
 	char *at = (char *)m + f->offset;
@@ -120,9 +121,8 @@ static struct wb_msg_peer message(int i, const char *without)
 }
 
 /* With JSON beside it and without. */
-static int (*const encode[])(
-	const struct wb_frame *, const void *, struct wb_buf *, struct wb_err *) = {
-	wb_msg_encode_bin, wb_msg_encode};
+static int (*const encode[])(const struct wb_frame *, const void *, struct wb_buf *,
+	struct wb_err *) = {wb_msg_encode_bin, wb_msg_encode};
 static int (*const decode[])(const struct wb_frame *, const void *, void *, struct wb_err *) = {
 	wb_msg_decode_bin, wb_msg_decode};
 
@@ -172,7 +172,8 @@ START_TEST(a_kind_has_its_own_fields_and_no_others)
 		m = message(_i, "");
 		set(&m, f);
 		snprintf(sentence, sizeof(sentence),
-			"message PEER: %s with %s, which it does not carry", rows[_i].kind, f->name);
+			"message PEER: %s with %s, which it does not carry", rows[_i].kind,
+			f->name);
 		ck_codecs(&m, is_of_every_kind(f->name) || has(rows[_i].must, f->name) ||
 					      has(rows[_i].may, f->name)
 				      ? ""
@@ -184,10 +185,10 @@ END_TEST
 /* How a kind calls a field that several share. */
 static const char *called(const char *kind, const char *field)
 {
-	return strcmp(field, "how") != 0       ? field
-	       : !strcmp(kind, "PROGRESS")     ? "progress"
-	       : !strncmp(kind, "LACK", 4)     ? "question"
-					       : field;
+	return strcmp(field, "how") != 0   ? field
+	       : !strcmp(kind, "PROGRESS") ? "progress"
+	       : !strncmp(kind, "LACK", 4) ? "question"
+					   : field;
 }
 
 START_TEST(what_a_kind_requires_is_there)
@@ -210,8 +211,8 @@ END_TEST
 START_TEST(a_message_has_what_its_maker_was_given)
 {
 	uint64_t lacked[] = {7, 8};
-	const struct wb_msg_peer *m = WB_PEER(LACKED, .transfer = 5, .question = 3,
-		.lacked = lacked, .n_lacked = 2);
+	const struct wb_msg_peer *m =
+		WB_PEER(LACKED, .transfer = 5, .question = 3, .lacked = lacked, .n_lacked = 2);
 	struct wb_peer_TARGET f = WB_PEER_FIELDS(TARGET, .transfer = 6);
 
 	ck_assert(m->kind == WBP_PEER_LACKED && m->transfer == 5 && m->how == 3);
