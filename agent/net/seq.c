@@ -35,7 +35,7 @@ struct wb_seq {
 	struct wb_timer *linger;
 	struct datagram *head, **tail;
 	size_t queued_bytes, queue_bytes_max;
-	bool is_closing, has_ended;
+	bool is_closing, has_ended, was_reset;
 	struct wb_err why;
 	struct wb__defer end;
 	void (*on_gone)(void *cookie); /* tells the listener; may be NULL */
@@ -115,6 +115,13 @@ void wb_seq_close(struct wb_seq *s)
 
 /* ---- send ------------------------------------------------------------------------------------ */
 
+/* The peer has closed, and hears nothing more.  What it said before that is still to be read, and
+ * behind it its end. */
+static bool has_closed(int rc)
+{
+	return rc == -EPIPE || rc == -ECONNRESET;
+}
+
 static int enqueue(struct wb_seq *s, const void *msg, size_t bytes, const int *fds, uint32_t n_fd)
 {
 	struct datagram *d;
@@ -161,6 +168,8 @@ int wb_seq_send(struct wb_seq *s, const void *msg, size_t bytes, const int *fds,
 		return enqueue(s, msg, bytes, fds, n_fd);
 	if (rc == -EMSGSIZE || rc == -EBADF)
 		return rc;
+	if (has_closed(rc))
+		return 0;
 	if (rc < 0) {
 		seq_fail(s, rc, "send");
 		return -ENOTCONN;
@@ -175,6 +184,8 @@ static void flush(struct wb_seq *s)
 	while (s->head && !rc) {
 		rc = wb_unix_send(
 			s->fd, s->head->data, s->head->bytes, s->head->fds, s->head->n_fd);
+		if (has_closed(rc))
+			rc = 0;
 		if (!rc)
 			drop_datagram(s);
 	}
@@ -199,6 +210,11 @@ static bool receive(struct wb_seq *s, uint8_t *buf)
 	uint32_t n_fd;
 	ssize_t n = wb_unix_recv(s->fd, buf, WB_SEQ_BYTES_MAX, fds, &n_fd, &flags);
 
+	/* Told once, before what it said, of a peer that closed and left something unread. */
+	if (n == -ECONNRESET && !s->was_reset) {
+		s->was_reset = true;
+		return true;
+	}
 	if (n < 0) {
 		if (n != -EAGAIN)
 			seq_fail(s, (int)n, "receive");

@@ -5,7 +5,9 @@
  * Datagram connections on a unix socket (SOCK_SEQPACKET) with descriptors, the agent's side.
  *
  * Life as of a channel (chan.h): on_closed comes exactly once, from the loop, and is the last;
- * after it returns the connection is freed.  Threads: the loop's.  Layer: net (L1).
+ * after it returns the connection is freed.  What a peer said before it closed comes before that,
+ * also when somebody sends to it meanwhile, or it left unread what was sent before.
+ * Threads: the loop's.  Layer: net (L1).
  */
 #include "base/err.h"
 #include "base/unixsock.h"

@@ -275,6 +275,30 @@ START_TEST(a_peer_that_does_not_read_is_eagain_and_later_gets_all_in_order)
 }
 END_TEST
 
+/* It says its last word and goes: with something unread, while one sends to it, or both. */
+START_TEST(the_last_word_of_a_peer_is_heard)
+{
+	struct side server = {.kept_fd = -1};
+	struct wb_seq *s;
+	int sv[2];
+
+	ck_assert_int_eq(
+		socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv), 0);
+	ck_assert_int_eq(wb_seq_adopt(fx_loop, sv[0], 0, &s, NULL), 0);
+	side_bind(&server, s);
+	if (_i & 1)
+		ck_assert_int_eq(wb_seq_send(s, "unread", 6, NULL, 0), 0);
+	ck_assert_int_eq(send(sv[1], "bye", 3, 0), 3);
+	close(sv[1]);
+	for (int k = 0; _i & 2 && k < 3; k++)
+		ck_assert_int_eq(wb_seq_send(s, "late", 4, NULL, 0), 0);
+	fx_loop_until(&server.n_closed, 1);
+	ck_assert_int_eq(server.n_msg, 1);
+	ck_assert_mem_eq(server.last, "bye", 3);
+	ck_assert_int_eq(server.code, 0);
+}
+END_TEST
+
 START_TEST(a_datagram_above_the_limit_ends_the_connection)
 {
 	struct side server = {.kept_fd = -1};
@@ -385,6 +409,7 @@ int main(void)
 	tcase_add_test(t, the_peer_is_known_and_descriptors_not_kept_are_closed);
 	tcase_add_loop_test(t, the_end_of_a_process_is_told_from_that_of_its_connection, 0, 2);
 	tcase_add_test(t, a_peer_that_does_not_read_is_eagain_and_later_gets_all_in_order);
+	tcase_add_loop_test(t, the_last_word_of_a_peer_is_heard, 0, 4);
 	tcase_add_test(t, a_datagram_above_the_limit_ends_the_connection);
 	tcase_add_test(t, a_stale_socket_is_replaced_a_live_one_is_not);
 	tcase_add_test(t, agents_that_start_together_in_one_folder_wait_for_each_other);
