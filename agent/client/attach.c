@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -440,7 +441,7 @@ const char *wb_client_progress(struct wb_client *c)
 	if (wb__client_usable(c, NULL))
 		return "";
 	pthread_mutex_lock(&c->lock);
-	memcpy(c->status_out, c->status, sizeof(c->status_out));
+	snprintf(c->status_out, sizeof(c->status_out), "%s", c->is_status_over ? "" : c->status);
 	pthread_mutex_unlock(&c->lock);
 	return c->status_out;
 }

@@ -242,6 +242,7 @@ static void on_reject(struct wb_client *c, const struct wb_msg_app_reject *m)
 static void set_status(struct wb_client *c, const char *sentence)
 {
 	snprintf(c->status, sizeof(c->status), "%s", sentence);
+	c->is_status_over = false;
 	c->status_seq++;
 }
 
@@ -253,7 +254,8 @@ static void on_planned(struct wb_client *c, const struct wb_msg_app_planned *m)
 	c->supersedes = m->supersede;
 	snprintf(c->plan.digest, sizeof(c->plan.digest), "%s", m->digest);
 	c->is_planned = c->was_planned = true;
-	c->status[0] = '\0'; /* of what holds with the plan, too, the agent tells a trainer again */
+	c->is_status_over =
+		true; /* what holds with the plan, too, the agent tells a trainer again */
 }
 
 static void on_area(struct wb_client *c, const struct wb_msg_app_area *m, int *fds, unsigned n)

@@ -128,6 +128,7 @@ struct wb_client {
 	char worker[WB_ERROR_MSG_MAX];
 	char status[WB_ERROR_MSG_MAX], status_out[WB_ERROR_MSG_MAX];
 	uint64_t status_seq;
+	bool is_status_over; /* a plan came after it */
 	bool is_planned, was_planned; /* now; ever */
 	struct wb_client_plan plan;
 

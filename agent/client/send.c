@@ -306,7 +306,7 @@ static int fail_late(struct wb_client *c, const struct wb_client_transfer *t, in
 	int rc;
 
 	pthread_mutex_lock(&c->lock);
-	if (!*why && info->state == WB_CLIENT_TRANSFER_ASKED)
+	if (!*why && info->state == WB_CLIENT_TRANSFER_ASKED && !c->is_status_over)
 		why = c->status;
 	rc = wb__client_fail(err, -ETIMEDOUT,
 		"transfer %llu (version %lld) is %s, not %s, after %.1f s%s%.700s",

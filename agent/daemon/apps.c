@@ -187,13 +187,15 @@ static int send_attached(struct app *app, struct wb__worker *w)
 	return wb_session_send_fds(&app->session, WBP_APP_ATTACHED, &m, fds, n_fd);
 }
 
-/* A trainer hears it also when it has a plan: its send begins when all other trainer workers have
- * sent, and one of those may be gone.  The empty sentence tells it that nothing is awaited any
- * more. Rollout workers that have a plan wait for nothing. */
+/* A trainer hears what is awaited also when it has a plan: its send begins when all other trainer
+ * workers have sent, and one of those may be gone.  The empty sentence tells it that nothing is
+ * awaited any more. Rollout workers that have a plan wait for nothing. */
 static void send_status(struct app *app)
 {
 	struct wb_msg_app_status m = {.sentence = app->s->status[app->w->object_index]};
-	bool wants = app->w->is_planned ? app->w->role == WB_ROLE_TRAINER : *m.sentence;
+	bool is_awaited = app->s->is_awaited[app->w->object_index];
+	bool wants =
+		app->w->is_planned ? app->w->role == WB_ROLE_TRAINER && is_awaited : *m.sentence;
 
 	assert(!app->w->is_leaving);
 	if (wants && wb_session_is_up(&app->session))
@@ -710,6 +712,23 @@ void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *
 	refuse(app, code, sentence);
 }
 
+static void set_status(struct wb__apps *s, uint32_t index, const char *text, bool is_awaited)
+{
+	assert(index < s->a->o.n_served);
+	if (is_awaited == s->is_awaited[index] && !strcmp(text, s->status[index]))
+		return;
+	snprintf(s->status[index], sizeof(s->status[index]), "%s", text);
+	s->is_awaited[index] = is_awaited;
+	for (struct app *app = s->apps; app; app = app->next)
+		if (app->w && app->w->object_index == index)
+			send_status(app);
+}
+
+void wb__apps_awaited(struct wb__apps *s, uint32_t index, const char *sentence)
+{
+	set_status(s, index, sentence, true);
+}
+
 void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 {
 	char text[sizeof(s->status[index])];
@@ -719,12 +738,7 @@ void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	if (!strcmp(text, s->status[index]))
-		return;
-	memcpy(s->status[index], text, sizeof(text));
-	for (struct app *app = s->apps; app; app = app->next)
-		if (app->w && app->w->object_index == index)
-			send_status(app);
+	set_status(s, index, text, false);
 }
 
 void wb__apps_give_up(struct wb__apps *s, uint32_t index, int code, const char *sentence)

@@ -31,8 +31,10 @@ void wb__apps_send(struct wb__apps *s, uint32_t worker, uint16_t type, const voi
 /** wb__apps_library - why the last worker that came was refused for its library; "" = it was not.
  *  Borrowed. */
 const char *wb__apps_library(const struct wb__apps *s);
-/** wb__apps_status - tell workers of object @index that wait for a plan, and all its trainers, what
- * is awaited ("": nothing any more); kept for those to come. */
+/** wb__apps_awaited - tell workers of object @index that wait for a plan, and all its trainers,
+ * what the operator says is awaited ("": nothing any more); kept for those to come. */
+void wb__apps_awaited(struct wb__apps *s, uint32_t index, const char *sentence);
+/** wb__apps_status - tell those without a plan how this agent comes to one; kept as well. */
 void wb__apps_status(struct wb__apps *s, uint32_t index, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /** wb__apps_give_up - tell workers of object @index that wait for a plan why there will be none,

@@ -41,7 +41,8 @@ struct wb__apps {
 	struct wb__worker *workers;
 	struct wb__contents *contents;
 	uint32_t last_id;
-	char status[WB__OBJECTS_MAX][WB_ERR_MSG_MAX]; /* last news for workers without a plan */
+	char status[WB__OBJECTS_MAX][WB_ERR_MSG_MAX]; /* last news for workers that wait */
+	bool is_awaited[WB__OBJECTS_MAX]; /* that is what the operator says is awaited */
 	char library[WB_ERR_MSG_MAX]; /* why the last worker was refused for its library, or "" */
 };
 

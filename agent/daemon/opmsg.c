@@ -98,8 +98,7 @@ static void on_progress(struct wb__oplink *l, const struct wb_msg_progress *m)
 {
 	if (m->code < 0)
 		wb__apps_give_up(l->a->apps, l->index, (int)m->code, m->sentence);
-	else
-		wb__apps_status(l->a->apps, l->index, "%s", m->sentence);
+	wb__apps_awaited(l->a->apps, l->index, m->sentence);
 }
 
 static void on_drain(const struct wb__oplink *l, const struct wb_msg_drain *m)
