@@ -130,16 +130,22 @@ struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetc
 	return fl;
 }
 
-int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_conn_t conn)
+/* As its shape says, or as its last try found out on the connection that it has. */
+static bool wants_slot(struct wb_flow *f, uint32_t i)
 {
 	const struct wb_want *w = &f->local->want[i];
+	uint8_t shape = *wb_local_shape(f->local, w->worker, chunk_id(f, w->cls, w->chunk));
+
+	return f->want[i].waits_slot || (shape & WB_LANDS_IN_SLOT) != 0;
+}
+
+int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb_conn_t conn)
+{
 	struct wb_flight *fl;
 	struct asking *a;
 	int rc;
 
-	if (!has_slot(f, kind) &&
-		*wb_local_shape(f->local, w->worker, chunk_id(f, w->cls, w->chunk)) &
-			WB_LANDS_IN_SLOT)
+	if (!has_slot(f, kind) && wants_slot(f, i))
 		return wb__want_slot_rc(f, pool_of(kind));
 	fl = wb__flow_fetch_flight(f, i, kind);
 	if (!fl)
@@ -147,10 +153,12 @@ int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb
 	fl->conn = conn;
 	a = &f->edge[fl->domain].ask[kind];
 	rc = landing(fl, kind);
+	f->want[i].waits_slot = rc == -EAGAIN;
 	if (rc == 0)
 		rc = send_grant(fl);
 	if (rc < 0) {
 		wb__flow_flight_put(fl);
+		f->want[i].gen--; /* nobody has heard of it */
 		return rc;
 	}
 	if (fl->slot == WB_SLOT_NONE && !f->stats.first_write_ns)
@@ -458,9 +466,11 @@ static void local_packed(struct wb_flight *fl, const struct wb_lane_job *job)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
+	bool is_trainers = f->plan->worker[fl->src].role == WB_ROLE_TRAINER;
 
-	/* The trailer is what the source worker's bytes must sum to. */
-	wb__flow_trailer_write(f, f->sum_known[id] ? f->sum[id] : job->sum, fl->gen, fl->trailer);
+	/* What the source worker's bytes must sum to: of a trainer's what was read now. */
+	wb__flow_trailer_write(
+		f, f->sum_known[id] && !is_trainers ? f->sum[id] : job->sum, fl->gen, fl->trailer);
 	if (job->rc < 0)
 		wb__flow_fetch_retry(fl, job->rc, true);
 	else

@@ -37,6 +37,8 @@
 #include "lane/lane.h"
 
 #define FLOW_IOV_MAX 8192 /* a chunk in more ranges goes through a slot */
+/* Of the first ask of a sink: one is the sink's, one the try's.  Who says more comes back. */
+#define FLOW_GEN_FIRST 2
 #define FLOW_TRIES_MAX 4 /* wrong sums from one source before another is asked */
 #define FLOW_WINDOW 3 /* chunks outstanding a pair */
 #define FLOW_WINDOW_LOCAL 8 /* the same on one host */
@@ -55,6 +57,7 @@ struct want_run {
 	uint16_t sources_tried;
 	bool is_last; /* it looks for anybody who has it: nobody can wait for it here */
 	bool counted; /* in its sink's left_receive: a trainer has to stay for it */
+	bool waits_slot; /* its last try found none, though its shape alone needs none */
 	uint32_t gen;
 	uint32_t src; /* plan worker asked now */
 	uint32_t next; /* in a queue */

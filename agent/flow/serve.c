@@ -144,7 +144,9 @@ static void write_out(struct wb_flight *fl)
 	if (is_looked_at)
 		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
 	fl->step = STEP_WIRE;
-	fl->is_relay = f->sum_known[id] && !fl->is_summed;
+	/* What a lane found of a trainer's parameters is of what it read then, and not of this. */
+	fl->is_relay =
+		f->sum_known[id] && !fl->is_summed && (fl->wire || !is_trainer(f, fl->worker));
 	if (fl->is_relay)
 		wb__flow_trailer_write(f, f->sum[id], fl->gen, fl->trailer);
 	rc = wb_xport_write(f->o.env->xport, fl->conn, &w);
@@ -197,7 +199,7 @@ static void write_direct(struct wb_flight *fl)
 	bool is_untouched =
 		wb_xport_carrier(f->o.env->xport, fl->conn)->caps & WB_XPORT_CAP_UNTOUCHED;
 
-	if (f->o.sums && is_untouched && (!f->sum_known[id] || fl->gen > 1)) {
+	if (f->o.sums && is_untouched && (!f->sum_known[id] || fl->gen > FLOW_GEN_FIRST)) {
 		sum(fl);
 		return;
 	}
@@ -388,11 +390,11 @@ static void summed(struct wb_flight *fl, int rc)
 {
 	struct wb_flow *f = fl->flow;
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
-	bool is_first = rc == 0 && !f->sum_known[id];
+	bool is_new = rc == 0 && (!f->sum_known[id] || is_trainer(f, fl->worker));
 	int ready;
 
 	fl->is_summed = true;
-	if (is_first) {
+	if (is_new) {
 		f->sum[id] = fl->sum;
 		f->sum_known[id] = 1;
 	}
@@ -418,7 +420,7 @@ static void packed(struct wb_flight *fl, const struct wb_lane_job *job)
 		wb__flow_fault(f, WB_FAULT_RELAY, wb_slots_at(f->o.slots, fl->slot), fl->bytes);
 	if (job->rc < 0 || fl->gone) {
 		refuse(fl, job->rc < 0 ? job->rc : -ECANCELED);
-	} else if (f->o.sums && f->sum_known[id] &&
+	} else if (f->o.sums && f->sum_known[id] && !is_trainer(f, fl->worker) &&
 		   memcmp(&fl->sum, &f->sum[id], sizeof(fl->sum))) {
 		/* Installed here, verified, and different now: repair before anybody gets it. */
 		wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);

@@ -128,6 +128,8 @@ void chaos_wide_shape(struct chaos *c, struct world_opts *o)
 		o->piece_bytes = 512;
 	if (has(c, WIDE_REGIONS))
 		o->xport_caps |= WB_XPORT_CAP_REGIONS;
+	if (wb_mix64(c->o.seed ^ 0x5a3) % 3 == 0)
+		o->xport_caps |= WB_XPORT_CAP_UNTOUCHED;
 	if (has(c, WIDE_PODS))
 		fill_pods(c, o);
 	if (has(c, WIDE_LANES))

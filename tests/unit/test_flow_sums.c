@@ -9,6 +9,10 @@
 #include <errno.h>
 #include <string.h>
 
+/* Generations as a_sink_asks_first_by_the_first_generation() finds them. */
+#define FIRST 2
+#define AGAIN 3
+
 static void ask_gen(uint32_t src, uint32_t dst, uint32_t chunk, uint32_t gen)
 {
 	static uint64_t grant = 0x10000;
@@ -86,7 +90,7 @@ START_TEST(a_source_that_is_only_read_sums_each_chunk_once_whoever_asks)
 	for (int round = 0; round < 2; round++) {
 		for (uint32_t c = 0; c < FX_CHUNKS; c++)
 			for (uint32_t e = FX_TRAINERS; e < FX_WORKERS; e++)
-				ask_gen(0, e, c, 1);
+				ask_gen(0, e, c, FIRST);
 		fx_run_lane();
 		ck_assert_int_eq(fx.notes.n_answer, (round + 1) * ENGINES * FX_CHUNKS);
 		for (int k = 0; k < fx.notes.n_answer && sums[_i].by_lane; k++)
@@ -109,7 +113,7 @@ START_TEST(a_sum_waits_for_a_lane_that_is_full)
 	wb_flow_open_source(fx.f, 0);
 	for (uint32_t c = 0; c < FX_CHUNKS; c++)
 		for (uint32_t e = FX_TRAINERS; e < FX_WORKERS; e++)
-			ask_gen(0, e, c, 1);
+			ask_gen(0, e, c, FIRST);
 	fx_run_lane();
 	ck_assert_int_eq(fx.n_sum, FX_CHUNKS);
 	ck_assert_int_eq(fx.notes.n_answer, ENGINES * FX_CHUNKS);
@@ -123,8 +127,8 @@ START_TEST(a_source_that_is_closed_while_it_is_summed_sends_nothing)
 	fx_flow_open(0, FX_WHOLE, FX_SUMS);
 	fx.notes.ops.caps = WB_XPORT_CAP_UNTOUCHED;
 	wb_flow_open_source(fx.f, 0);
-	ask_gen(0, 2, 0, 1);
-	ask_gen(0, 3, 0, 1);
+	ask_gen(0, 2, 0, FIRST);
+	ask_gen(0, 3, 0, FIRST);
 	ck_assert(wb_flow_source_busy(fx.f, 0));
 	wb_flow_close_source(fx.f, 0);
 	ck_assert(wb_flow_source_busy(fx.f, 0));
@@ -142,8 +146,8 @@ START_TEST(who_waits_for_a_sum_gets_it_though_the_first_asker_is_gone)
 	fx_flow_open(0, FX_WHOLE, FX_SUMS);
 	fx.notes.ops.caps = WB_XPORT_CAP_UNTOUCHED;
 	wb_flow_open_source(fx.f, 0);
-	ask_gen(0, 2, 0, 1);
-	ask_gen(0, 3, 0, 1);
+	ask_gen(0, 2, 0, FIRST);
+	ask_gen(0, 3, 0, FIRST);
 	wb_flow_conn_down(fx.f, 102);
 	fx_run_lane();
 	ck_assert_int_eq(fx.notes.n_answer, 1);
@@ -161,8 +165,8 @@ START_TEST(who_waits_for_a_sum_is_refused_when_the_lane_is_gone)
 	fx.notes.ops.caps = WB_XPORT_CAP_UNTOUCHED;
 	wb_flow_open_source(fx.f, 0);
 	wb_lane_abort(fx.lane);
-	ask_gen(0, 2, 0, 1);
-	ask_gen(0, 3, 0, 1);
+	ask_gen(0, 2, 0, FIRST);
+	ask_gen(0, 3, 0, FIRST);
 	fx_run_lane();
 	ck_assert_int_eq(fx.notes.n_answer, 2);
 	for (int k = 0; k < 2; k++)
@@ -182,10 +186,10 @@ START_TEST(an_engine_sums_what_it_relays_only_for_who_asks_again)
 		fx_end_all(true, GOOD);
 		fx_end_all(false, GOOD);
 	}
-	ask_gen(2, 3, 0, 1);
+	ask_gen(2, 3, 0, FIRST);
 	fx_run_lane();
 	ck_assert_int_eq(fx.n_sum, 0);
-	ask_gen(2, 3, 0, 2);
+	ask_gen(2, 3, 0, AGAIN);
 	fx_run_lane();
 	ck_assert_int_eq(fx.n_sum, 1);
 	ck_assert_int_eq(fx.notes.n_answer, 2);
@@ -194,13 +198,13 @@ START_TEST(an_engine_sums_what_it_relays_only_for_who_asks_again)
 	ck_assert_int_eq(n_observed(), 0);
 	end_writes();
 	fx.memory[5] ^= 1;
-	ask_gen(2, 3, 0, 2);
+	ask_gen(2, 3, 0, AGAIN);
 	fx_run_lane();
 	ck_assert_int_eq(fx.notes.answer[2].code, WB_ECKSUM);
 	ck_assert_int_eq(fx.n_mismatch, 1);
 	fx_end_grant(fx_last_for(0), GOOD);
 	fx_run_lane();
-	ask_gen(2, 3, 0, 2);
+	ask_gen(2, 3, 0, AGAIN);
 	fx_run_lane();
 	ck_assert(fx.notes.answer[3].code == 0 && says_the_sum(&fx.notes.answer[3].write));
 	fx_flow_close();
@@ -228,7 +232,7 @@ START_TEST(ranges_shorter_than_the_transport_wants_go_through_a_slot)
 		fx.notes.ops.run_min = runs[_i].run_min;
 		if (worker == 0) {
 			wb_flow_open_source(fx.f, 0);
-			ask_gen(0, 2, 0, 1);
+			ask_gen(0, 2, 0, FIRST);
 			fx_run_lane();
 			ck_assert_uint_eq(fx.notes.answer[0].write.n_iov, runs[_i].ranges);
 			at = fx.notes.answer[0].write.iov[0].iov_base;
@@ -264,10 +268,82 @@ START_TEST(each_connection_has_ranges_as_its_own_transport_wants)
 	fx.notes.ops.carrier = carrier;
 	wb_flow_open_source(fx.f, 0);
 	for (size_t i = 0; i < WB_ARRAY_SIZE(order); i++) {
-		ask_gen(0, order[i].engine, 0, 1);
+		ask_gen(0, order[i].engine, 0, FIRST);
 		fx_run_lane();
 		ck_assert_uint_eq(fx.notes.answer[i].write.n_iov, order[i].ranges);
 	}
+	fx_flow_close();
+}
+END_TEST
+
+/* ---- what a try is worth ------------------------------------------------------------------------
+ */
+
+START_TEST(a_sink_asks_first_by_the_first_generation)
+{
+	fx_flow_open(2, FX_WHOLE, FX_SUMS);
+	wb_flow_open_sink(fx.f, 0, NULL);
+	ck_assert_int_gt(fx.notes.n_asked, 0);
+	for (int k = 0; k < fx.notes.n_asked; k++)
+		ck_assert_uint_eq(fx.notes.asked[k].grant.chunk.gen, FIRST);
+	fx_end_grant(0, WRONG_SUM);
+	ck_assert_uint_eq(
+		fx.notes.asked[fx_last_for(fx.notes.asked[0].grant.chunk.chunk)].grant.chunk.gen,
+		AGAIN);
+	fx_flow_close();
+}
+END_TEST
+
+/* It is not tried again, and counts no tries, until there is one. */
+START_TEST(a_chunk_in_too_short_ranges_waits_for_a_slot)
+{
+	int n;
+
+	fx_flow_open(2, FX_BLOCKS, FX_SUMS);
+	fx.notes.ops.run_min = MODEL_BLOCK + 1;
+	while (fx.slots.n_free[WB_POOL_RECEIVE])
+		(void)wb_slots_get(&fx.slots, WB_POOL_RECEIVE);
+	wb_flow_open_sink(fx.f, 0, NULL);
+	n = fx.notes.n_asked;
+	for (int k = 0; k < 100; k++)
+		wb_flow_conn_up(fx.f, 0);
+	ck_assert_int_eq(fx.notes.n_asked, n);
+	for (uint32_t i = 0; i < fx.slots.n; i++)
+		if (fx.slots.pool_of[i] == WB_POOL_RECEIVE)
+			wb_slots_put(&fx.slots, i);
+	wb_flow_conn_up(fx.f, 0);
+	ck_assert_int_gt(fx.notes.n_asked, n);
+	for (int k = 0; k < fx.notes.n_asked; k++)
+		ck_assert_uint_eq(fx.notes.asked[k].grant.chunk.gen, FIRST);
+	fx_flow_close();
+}
+END_TEST
+
+/* What a lane has found of a trainer's parameters it has read then, and perhaps wrongly: nobody is
+ * told that it is of other bytes, by whatever transport and however often it asks. */
+START_TEST(a_trainers_sum_is_of_what_is_sent)
+{
+	fx_flow_open(0, FX_WHOLE, FX_SUMS);
+	fx.notes.ops.caps = WB_XPORT_CAP_UNTOUCHED;
+	other = fx.notes.ops;
+	other.caps = 0;
+	fx.notes.ops.carrier = carrier;
+	wb_flow_open_source(fx.f, 0);
+	ask_gen(0, 2, 0, FIRST);
+	fx_run_lane();
+	fx.memory[5] ^= 1;
+	for (uint32_t gen = FIRST; gen < FIRST + 3; gen++) {
+		struct wb_xport_write *w = &fx.notes.answer[fx.notes.n_answer].write;
+
+		ask_gen(0, 3, 0, gen);
+		fx_run_lane();
+		ck_assert_ptr_nonnull(w->observe);
+		w->observe(w->ctx, w->iov[0].iov_base, w->iov[0].iov_len, 0);
+		ck_assert(says_the_sum(w));
+	}
+	ask_gen(0, 2, 0, AGAIN);
+	fx_run_lane();
+	ck_assert(says_the_sum(&fx.notes.answer[fx.notes.n_answer - 1].write));
 	fx_flow_close();
 }
 END_TEST
@@ -288,5 +364,8 @@ int main(void)
 	tcase_add_loop_test(c, ranges_shorter_than_the_transport_wants_go_through_a_slot, 0,
 		(int)WB_ARRAY_SIZE(runs));
 	tcase_add_test(c, each_connection_has_ranges_as_its_own_transport_wants);
+	tcase_add_test(c, a_sink_asks_first_by_the_first_generation);
+	tcase_add_test(c, a_chunk_in_too_short_ranges_waits_for_a_slot);
+	tcase_add_test(c, a_trainers_sum_is_of_what_is_sent);
 	return fx_run(s);
 }

@@ -96,7 +96,7 @@ enum { KEY_ZERO, NO_WORD_OF_IT };
 static const struct {
 	const char *says;
 	int code;
-} missing[] = {[KEY_ZERO] = {"agent src has given no key for its memory region 0", -EACCES},
+} missing[] = {[KEY_ZERO] = {"agent src gives no key for its memory region 0", -EACCES},
 	[NO_WORD_OF_IT] = {"agent src sent a range outside of its regions", -EPROTO}};
 
 START_TEST(memory_without_a_key_is_not_read_and_ends_the_connection_by_name)

@@ -238,8 +238,8 @@ static void check_carriers(struct wb__lane *l, uint32_t among, uint32_t region)
 
 	if (is_any && !among && !l->s->code && !memcmp(l->remote[region].key, none, sizeof(none)))
 		(void)wb__sock_fail(l->s, -EACCES,
-			"agent %s has given no key for its memory region %u, of which it sends: it "
-			"may be of a version that has none",
+			"agent %s gives no key for its memory region %u, of which it sends: it may "
+			"be of a version that has none, or has taken them back",
 			l->s->peer, region);
 	else if (is_any && !among && !l->s->code)
 		(void)wb__sock_fail(l->s, -ENETUNREACH,
