@@ -254,8 +254,8 @@ static void on_planned(struct wb_client *c, const struct wb_msg_app_planned *m)
 	c->supersedes = m->supersede;
 	snprintf(c->plan.digest, sizeof(c->plan.digest), "%s", m->digest);
 	c->is_planned = c->was_planned = true;
-	c->is_status_over =
-		true; /* what holds with the plan, too, the agent tells a trainer again */
+	/* What holds with the plan, too, the agent tells a trainer again. */
+	c->is_status_over = true;
 }
 
 static void on_area(struct wb_client *c, const struct wb_msg_app_area *m, int *fds, unsigned n)

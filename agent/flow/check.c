@@ -112,22 +112,9 @@ static void damage(struct wb_flight *fl)
 /* All copies of the chunk, or its first ones where there are no others. */
 int wb__flow_read(struct wb_flight *fl)
 {
-	struct wb_flow *f = fl->flow;
-	struct wb_member *m = &f->local->member[fl->worker];
-	struct wb_lane_job job = {
-		.kind = WB_LANE_SUM,
-		.bases = m->base,
-		.box = fl->box,
-		.keys = &f->keys,
-		.cookie = (uint64_t)(uintptr_t)fl,
-	};
-	int n = wb_local_boxes(
-		f->local, fl->worker, fl->cls, fl->chunk, true, fl->box, fl->scratch);
+	int rc = wb__flow_flight_boxes(fl, true);
 
-	if (n < 0)
-		return n;
-	job.n_box = fl->n_box = (uint32_t)n;
-	return wb_lane_submit(m->lane, &job);
+	return rc < 0 ? rc : wb__flow_flight_lane(fl, WB_LANE_SUM, true);
 }
 
 /* What a read of all copies must give. */

@@ -180,7 +180,7 @@ int wb__flow_fetch_assemble(struct wb_flight *fl)
 	if (rc < 0)
 		return rc;
 	wb__flow_misplace(fl);
-	return wb__flow_flight_lane(fl, false, true);
+	return wb__flow_flight_lane(fl, WB_LANE_ASSEMBLE, true);
 }
 
 void wb__flow_fetch_started(struct wb_flow *f, uint32_t i)
@@ -212,7 +212,7 @@ static int write_copies(struct wb_flight *fl)
 		return 1;
 	fl->n_box = (uint32_t)n;
 	fl->step = STEP_LANE_EXTRA;
-	return wb__flow_flight_lane(fl, false, f->copies != NULL);
+	return wb__flow_flight_lane(fl, WB_LANE_ASSEMBLE, f->copies != NULL);
 }
 
 void wb__flow_fetch_park(struct wb_flight *fl, int code)

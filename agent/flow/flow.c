@@ -495,22 +495,24 @@ int wb__flow_flight_shape(struct wb_flight *fl, bool all)
 		       : FLOW_TOO_SHORT;
 }
 
-int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums)
+int wb__flow_flight_lane(struct wb_flight *fl, enum wb_lane_kind kind, bool sums)
 {
 	struct wb_flow *f = fl->flow;
 	struct wb_member *m = &f->local->member[fl->worker];
 	struct wb_lane_job job = {
-		.kind = pack ? WB_LANE_PACK : WB_LANE_ASSEMBLE,
+		.kind = kind,
 		.bases = m->base,
 		.box = fl->box,
 		.n_box = fl->n_box,
-		.wire = fl->wire ? fl->wire : wb_slots_at(f->o.slots, fl->slot),
-		.wire_bytes = fl->bytes,
 		.keys = sums && f->o.sums ? &f->keys : NULL,
 		.cookie = (uint64_t)(uintptr_t)fl,
 		.cold = fl->kind == FLIGHT_SNAP,
 	};
 
+	if (kind != WB_LANE_SUM) {
+		job.wire = fl->wire ? fl->wire : wb_slots_at(f->o.slots, fl->slot);
+		job.wire_bytes = fl->bytes;
+	}
 	return wb_lane_submit(m->lane, &job);
 }
 

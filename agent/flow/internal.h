@@ -503,8 +503,9 @@ enum { FLOW_BY_SLOT, FLOW_DIRECT, FLOW_TOO_SHORT };
 int wb__flow_flight_shape(struct wb_flight *fl, bool all);
 /* The boxes alone: 0 or -errno. */
 int wb__flow_flight_boxes(struct wb_flight *fl, bool all);
-/** wb__flow_flight_lane - submit the flight's boxes to its worker's lane: pack out of the
- *  parameters, or assemble into them; @sums: and sum.  0, -EAGAIN (lane full) or negative. */
-int wb__flow_flight_lane(struct wb_flight *fl, bool pack, bool sums);
+/** wb__flow_flight_lane - submit the flight's boxes to its worker's lane, between the parameters
+ *  and the flight's wire image (WB_LANE_SUM: the parameters alone); @sums: and sum, where the
+ *  object has sums.  0, -EAGAIN (lane full) or negative. */
+int wb__flow_flight_lane(struct wb_flight *fl, enum wb_lane_kind kind, bool sums);
 
 #endif

@@ -81,7 +81,7 @@ static int start(struct wb_flow *f, uint32_t i)
 	rc = wb__flow_flight_boxes(fl, false);
 	fl->step = STEP_WIRE;
 	if (rc == 0)
-		rc = wb__flow_flight_lane(fl, true, true);
+		rc = wb__flow_flight_lane(fl, WB_LANE_PACK, true);
 	fl->worker = dst;
 	if (rc < 0)
 		wb__flow_flight_put(fl);

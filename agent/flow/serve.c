@@ -156,12 +156,12 @@ static void write_out(struct wb_flight *fl)
 		refuse(fl, rc);
 }
 
-static void pack(struct wb_flight *fl)
+static void to_lane(struct wb_flight *fl, enum wb_lane_kind kind)
 {
 	int rc;
 
 	fl->step = STEP_LANE;
-	rc = wb__flow_flight_lane(fl, true, true);
+	rc = wb__flow_flight_lane(fl, kind, true);
 	if (rc == -EAGAIN)
 		later(fl);
 	else if (rc < 0)
@@ -171,24 +171,9 @@ static void pack(struct wb_flight *fl)
 /* By the lane, and then it is written; those who ask for it meanwhile wait for this. */
 static void sum(struct wb_flight *fl)
 {
-	struct wb_flow *f = fl->flow;
-	const struct wb_member *m = &f->local->member[fl->worker];
-	struct wb_lane_job job = {.kind = WB_LANE_SUM,
-		.bases = m->base,
-		.box = fl->box,
-		.n_box = fl->n_box,
-		.keys = &f->keys,
-		.cookie = (uint64_t)(uintptr_t)fl};
-	int rc;
-
 	fl->is_summing = true;
-	f->is_summing[chunk_id(f, fl->cls, fl->chunk)] = 1;
-	fl->step = STEP_LANE;
-	rc = wb_lane_submit(m->lane, &job);
-	if (rc == -EAGAIN)
-		later(fl);
-	else if (rc < 0)
-		refuse(fl, rc);
+	fl->flow->is_summing[chunk_id(fl->flow, fl->cls, fl->chunk)] = 1;
+	to_lane(fl, WB_LANE_SUM);
 }
 
 /* From the parameters themselves. */
@@ -223,7 +208,7 @@ static void send_unsent(struct wb_flow *f)
 		if (fl->gone || fl->refusal || ready <= 0)
 			refuse(fl, fl->refusal ? fl->refusal : ready < 0 ? ready : -ECANCELED);
 		else if (fl->slot != WB_SLOT_NONE && !fl->is_packed)
-			pack(fl);
+			to_lane(fl, WB_LANE_PACK);
 		else if (fl->is_summing)
 			sum(fl);
 		else
@@ -309,7 +294,7 @@ static void answer_by_slot(struct wb_flight *fl)
 	f->edge[fl->domain].held[SERVE_SLOT]++; /* until the slot is put back */
 	fl->iov[0] = (struct iovec){wb_slots_at(f->o.slots, fl->slot), fl->bytes};
 	fl->n_iov = 1;
-	pack(fl);
+	to_lane(fl, WB_LANE_PACK);
 }
 
 static void answer(struct wb_flow *f, uint32_t i, enum serve_kind kind)

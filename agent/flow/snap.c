@@ -57,7 +57,7 @@ static bool start(struct wb_flow *f, uint32_t worker)
 		      : wb_local_boxes(
 				f->local, worker, fl->cls, fl->chunk, false, fl->box, fl->scratch);
 	fl->n_box = n < 0 ? 0 : (uint32_t)n;
-	n = n < 0 ? n : wb__flow_flight_lane(fl, true, true);
+	n = n < 0 ? n : wb__flow_flight_lane(fl, WB_LANE_PACK, true);
 	if (n < 0) {
 		if (s->stock && fl->wire)
 			wb_slots_put(f->o.slots, s->slot[s->next]);

@@ -23,10 +23,8 @@ WB_PEERS(FIELDS, MUST, MAY, MAY)
 		.field = fields_##NAME},
 static const struct wb_peer_rule rules[] = {
 	WB_PEERS(ROW, WB_PEER_SKIP, WB_PEER_SKIP, WB_PEER_SKIP)};
-/* clang-format on */
 
 /* Of every kind: whose it is, and what numbers and confirms it. */
-/* clang-format off */
 static const struct wb_peer_field of_every_kind[] = {
 	MAY(kind) MAY(uid) MAY(term) MAY(number) MAY(seq) MAY(base) MAY(ack) MAY(skipped)
 	{NULL, 0, false}};

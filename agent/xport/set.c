@@ -640,24 +640,26 @@ static bool set_instead(struct wb_xport *x, uint64_t object, char *out, size_t c
 	return false;
 }
 
-static bool set_reduced(struct wb_xport *x, char *out, size_t cap)
+/* The first member that has something to say says it. */
+static bool first_of(
+	struct wb_xport *x, bool (*says)(struct wb_xport *, char *, size_t), char *out, size_t cap)
 {
 	const struct wb__set *s = set_of(x);
 
 	for (uint32_t i = 0; i < s->n; i++)
-		if (wb_xport_reduced(s->m[i].x, out, cap))
+		if (says(s->m[i].x, out, cap))
 			return true;
 	return false;
 }
 
+static bool set_reduced(struct wb_xport *x, char *out, size_t cap)
+{
+	return first_of(x, wb_xport_reduced, out, cap);
+}
+
 static bool set_keys(struct wb_xport *x, char *out, size_t cap)
 {
-	const struct wb__set *s = set_of(x);
-
-	for (uint32_t i = 0; i < s->n; i++)
-		if (wb_xport_keys(s->m[i].x, out, cap))
-			return true;
-	return false;
+	return first_of(x, wb_xport_keys, out, cap);
 }
 
 /* ---- the table --------------------------------------------------------------------------------
