@@ -10,9 +10,9 @@
  * added, and is printed as skipped.
  */
 #include "mem/cuda.h"
+#include "tests/common/fx_check.h"
 #include "tests/cuda/driver/fakecuda.h"
 
-#include <check.h>
 #include <stdbool.h>
 
 struct fx_cuda {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_deploy.h"
+#include "tests/common/fx_check.h"
 
 #include "base/base.h"
 #include "base/mem.h"
 #include "tests/common/fx_plan.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_flow.h"
+#include "tests/common/fx_check.h"
 
 #include "base/base.h"
 
-#include <check.h>
 #include <errno.h>
 #include <string.h>
 

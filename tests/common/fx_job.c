@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_job.h"
+#include "tests/common/fx_check.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 

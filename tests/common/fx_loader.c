@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_loader.h"
+#include "tests/common/fx_check.h"
 
 #include "base/base.h"
 #include "kernels/gpu.h"
 #include "tests/common/fx_cuda.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

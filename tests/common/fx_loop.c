@@ -2,8 +2,8 @@
 #include "tests/common/fx_loop.h"
 #include "base/base.h"
 #include "base/clock.h"
+#include "tests/common/fx_check.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_model.h"
+#include "tests/common/fx_check.h"
 
 #include "tests/common/fx_plan.h"
-
-#include <check.h>
 
 struct wb_buf manifest_bytes, map_bytes;
 struct wb_digest manifest_digest, map_digest;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_notes.h"
+#include "tests/common/fx_check.h"
 
 #include "base/base.h"
 
-#include <check.h>
 #include <string.h>
 
 static struct fx_notes *notes_of(struct wb_xport *x)

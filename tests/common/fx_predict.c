@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_predict.h"
 #include "base/err.h"
-
-#include <check.h>
+#include "tests/common/fx_check.h"
 
 struct fx_planned fx_planned_make(
 	const char *trainer, const char *rollout, uint32_t engines, uint64_t rail)

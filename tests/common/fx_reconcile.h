@@ -5,6 +5,8 @@
  * One reconcile under test: reports in short words, actions as text so that a test reads like a
  * log.
  */
+#include "tests/common/fx_check.h"
+
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -12,7 +14,6 @@
 #include "base/mem.h"
 #include "operator-shim/reconcile/reconcile.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

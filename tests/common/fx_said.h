@@ -6,6 +6,7 @@
  * agent had said it, and what is said to others is noted.  The network stands still meanwhile, so
  * that nobody answers.  Messages carry no number, as those of older agents.
  */
+#include "tests/common/fx_check.h"
 #include "tests/common/world_op.h"
 
 #include "base/base.h"
@@ -15,7 +16,6 @@
 #include "transfer/internal.h"
 #include "transfer/wire.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,9 +11,9 @@
 #include "base/mem.h"
 #include "operator-shim/serve/serve.h"
 #include "proto/messages.h"
+#include "tests/common/fx_check.h"
 #include "tests/common/fx_model.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_several.h"
+#include "tests/common/fx_check.h"
 
 #include "base/base.h"
 #include "base/mem.h"
 #include "planner/binding.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_small.h"
+#include "tests/common/fx_check.h"
 
 #include "tests/common/fx_plan.h"
 
-#include <check.h>
 #include <string.h>
 
 static struct wb_map *half(struct fx_small *s, bool is_rows, uint64_t i, enum wb_dtype norm)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/fx_tls.h"
+#include "tests/common/fx_check.h"
 
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

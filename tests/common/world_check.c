@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/common/world_check.h"
+#include "tests/common/fx_check.h"
 
-#include <check.h>
 #include <string.h>
 
 #define SOON (20 * WB_NS_PER_S)

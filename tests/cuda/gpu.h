@@ -7,7 +7,8 @@
  *
  * What goes wrong on a device ends the test with the driver's sentence.  One thread.
  */
-#include <check.h>
+#include "tests/common/fx_check.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 

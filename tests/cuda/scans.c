@@ -10,7 +10,6 @@
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/shim.h"
 
-#include <check.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -31,7 +30,7 @@ static void *filled(size_t n)
 {
 	uint8_t *p = malloc(n + !n);
 
-	fx_must(p);
+	ck_assert(p);
 	for (size_t i = 0; i < n; i++)
 		p[i] = (uint8_t)wb_rng_u64(&rng);
 	return p;
@@ -78,13 +77,13 @@ static void set_pointer(uint8_t *items, const struct table *t, const struct buff
 /* @mem becomes the table's: what the item that is added next points to. */
 static void add_buffer(struct table *t, size_t member, void *mem, size_t bytes, size_t skip)
 {
-	fx_must(t->n_buffer < BUFFERS);
+	ck_assert(t->n_buffer < BUFFERS);
 	t->buffer[t->n_buffer++] = (struct buffer){t->n, member, bytes, skip, mem};
 }
 
 static void add_item(struct table *t, const void *item, uint64_t rows, uint64_t cols, uint32_t n)
 {
-	fx_must(t->n < ITEMS);
+	ck_assert(t->n < ITEMS);
 	memcpy(t->item + t->n * t->item_bytes, item, t->item_bytes);
 	ck_assert_int_eq(wbk_tiles_add(t->first + t->n, rows, cols, n), 0);
 	t->n++;
@@ -165,15 +164,15 @@ static void same_found(const struct found *all, struct found *dev, uint64_t cap)
 	ck_assert_uint_eq(all->n_hit, dev->n_hit);
 	qsort(dev->hit, n, sizeof(*dev->hit), by_place);
 	for (uint32_t i = 0; i < ITEMS; i++) {
-		fx_must(!memcmp(&all->out[i].a, &dev->out[i].a, sizeof(struct wbk_range)));
-		fx_must(!memcmp(&all->out[i].b, &dev->out[i].b, sizeof(struct wbk_range)));
+		ck_assert(!memcmp(&all->out[i].a, &dev->out[i].a, sizeof(struct wbk_range)));
+		ck_assert(!memcmp(&all->out[i].b, &dev->out[i].b, sizeof(struct wbk_range)));
 		ck_assert_uint_eq(all->out[i].n_hit, dev->out[i].n_hit);
 		lost[i] = dev->out[i].n_hit;
 	}
 	for (uint64_t i = 0; i < n; i++, k++) {
 		while (k < all->n_hit && by_place(&all->hit[k], &dev->hit[i]) < 0)
 			k++;
-		fx_must(k < all->n_hit && !memcmp(&all->hit[k], &dev->hit[i], sizeof(*dev->hit)));
+		ck_assert(k < all->n_hit && !memcmp(&all->hit[k], &dev->hit[i], sizeof(*dev->hit)));
 		lost[dev->hit[i].item]--;
 	}
 	for (uint32_t i = 0; i < ITEMS; i++)
@@ -193,7 +192,7 @@ static void check_table(struct table *t, uint64_t most)
 	scan_on_host(t, most, &all);
 	same_found(&all, &dev, t->cap);
 	for (uint32_t i = 0; i < t->n_buffer; i++) {
-		fx_must(!memcmp(mem[i], t->buffer[i].mem, t->buffer[i].bytes));
+		ck_assert(!memcmp(mem[i], t->buffer[i].mem, t->buffer[i].bytes));
 		free(mem[i]);
 		free(t->buffer[i].mem);
 	}

@@ -332,10 +332,10 @@ START_TEST(exchanges_hold_no_more_than_half_of_a_connections_grants)
 			uint32_t receive = wb__flow_flights_max(FETCH_RECEIVE, window, n);
 			uint32_t exchange = wb__flow_flights_max(FETCH_EXCHANGE, window, n);
 
-			fx_must(receive == WB_MAX(FLIGHTS, window));
-			fx_must(exchange >= 1 && exchange <= receive);
-			fx_must(exchange == 1 || n * exchange <= WB_XPORT_DEPTH / 2);
-			fx_must(exchange == receive || n * (exchange + 1) > WB_XPORT_DEPTH / 2);
+			ck_assert(receive == WB_MAX(FLIGHTS, window));
+			ck_assert(exchange >= 1 && exchange <= receive);
+			ck_assert(exchange == 1 || n * exchange <= WB_XPORT_DEPTH / 2);
+			ck_assert(exchange == receive || n * (exchange + 1) > WB_XPORT_DEPTH / 2);
 		}
 }
 END_TEST

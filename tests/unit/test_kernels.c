@@ -166,9 +166,9 @@ START_TEST(sum_sees_flips_and_swaps_in_each_lane)
 			memcpy(p + y, keep, 4);
 		}
 		wbk_sum_add(&keys, 123, p, sizeof(p), &s);
-		fx_must(i % 2 == 0 || (s.lane[0] != good.lane[0] && s.lane[1] != good.lane[1]));
+		ck_assert(i % 2 == 0 || (s.lane[0] != good.lane[0] && s.lane[1] != good.lane[1]));
 		if (i % 2 == 0 && (x > y + 4 || y > x + 4))
-			fx_must(s.lane[0] != good.lane[0] && s.lane[1] != good.lane[1]);
+			ck_assert(s.lane[0] != good.lane[0] && s.lane[1] != good.lane[1]);
 		good = s;
 	}
 }
@@ -389,7 +389,7 @@ START_TEST(box_that_fits_touches_nothing_outside)
 					wire = b.wire_off + (r * b.n_col + c + 1) * b.wire_elem;
 				}
 		fits = !b.n_row || !b.n_col || (lo == 0 && hi == 100 && wire <= 80);
-		fx_must(wbk_box_fits(&b, 100, 80) == fits);
+		ck_assert(wbk_box_fits(&b, 100, 80) == fits);
 		n_fit += fits;
 	}
 	ck_assert_int_gt(n_fit, 1000);
@@ -399,7 +399,7 @@ START_TEST(box_that_fits_touches_nothing_outside)
 		fill((uint8_t *)&b, sizeof(b));
 		b.cast = WBK_COPY;
 		b.wire_elem = b.mem_elem = 2;
-		fx_must(!wbk_box_fits(&b, UINT64_MAX >> (i % 64), UINT32_MAX));
+		ck_assert(!wbk_box_fits(&b, UINT64_MAX >> (i % 64), UINT32_MAX));
 	}
 }
 END_TEST

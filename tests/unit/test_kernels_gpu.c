@@ -44,7 +44,7 @@ static void *filled(size_t n)
 {
 	uint8_t *p = malloc(n + !n);
 
-	fx_must(p);
+	ck_assert(p);
 	for (size_t i = 0; i < n; i += 8) {
 		uint64_t x = wb_rng_u64(&rng);
 
@@ -210,7 +210,7 @@ static void add(struct world *w, struct wbk_op o)
 	uint64_t n = (uint64_t)o.n[0] * o.n[1] * o.n[2] * o.n[3], before = 0;
 	uint64_t bytes = n ? span(&o, &before) : 0;
 
-	fx_must(w->n_op < OPS);
+	ck_assert(w->n_op < OPS);
 	o.mem_off += w->mem_bytes[o.base] + before;
 	w->mem_bytes[o.base] = o.mem_off - before + bytes;
 	if (!o.is_fill) {

@@ -64,10 +64,10 @@ static unsigned launches(const struct wb_binding *b, uint32_t cls, uint32_t chun
 	unsigned found = 0;
 	uint32_t bad;
 
-	fx_must(n > 0);
+	ck_assert(n > 0);
 	for (int i = 0; i < n; i++)
 		op[i] = wbk_op_of_box(&box[i], 0);
-	fx_must(wbk_move_prepare(op, (uint32_t)n, way, first, &bad) == 0);
+	ck_assert(wbk_move_prepare(op, (uint32_t)n, way, first, &bad) == 0);
 	for (unsigned i = 0; i < WBK_MOVES; i++)
 		found += wbk_move_tiles(first, (uint32_t)n, i) > 0;
 	return found;

@@ -177,7 +177,7 @@ static void same_memory(struct rig *r)
 {
 	fx_cuda_read(r->mem[0], r->dev, MEM_BYTES);
 	for (int i = 0; i < 2; i++)
-		fx_must(!memcmp(r->mem[i], r->twin[i], MEM_BYTES));
+		ck_assert(!memcmp(r->mem[i], r->twin[i], MEM_BYTES));
 }
 
 /* The same bytes in a part of all slots and of their twins. */
@@ -246,7 +246,7 @@ START_TEST(a_device_does_what_the_host_does)
 		submit(&r, job);
 		job = await(r.lane);
 		same(&job, &want);
-		fx_must(!memcmp(r.arena + at, r.wire + at, job.wire_bytes));
+		ck_assert(!memcmp(r.arena + at, r.wire + at, job.wire_bytes));
 		same_memory(&r);
 	}
 	stop(&r);
@@ -285,7 +285,7 @@ START_TEST(jobs_under_way_at_once_are_as_if_run_one_by_one)
 			is = await(r.lane);
 			same(&is, &job[k]);
 		}
-		fx_must(!memcmp(r.arena, r.wire, ARENA_BYTES));
+		ck_assert(!memcmp(r.arena, r.wire, ARENA_BYTES));
 		same_memory(&r);
 	}
 	stop(&r);
@@ -375,7 +375,7 @@ START_TEST(what_is_late_is_waited_for)
 	submit(&r, job);
 	job = await(r.lane);
 	same(&job, &want);
-	fx_must(!memcmp(r.arena + 3 * MIB, r.wire + 3 * MIB, MEM_BYTES));
+	ck_assert(!memcmp(r.arena + 3 * MIB, r.wire + 3 * MIB, MEM_BYTES));
 	memset(r.arena + 3 * MIB, 0x77, MEM_BYTES);
 	same_memory(&r);
 	stop(&r);
@@ -411,7 +411,7 @@ START_TEST(a_job_waits_for_those_before_it_that_touch_its_slot)
 		is = await(r.lane);
 		same(&is, &job[k]);
 	}
-	fx_must(!memcmp(r.arena, r.wire, ARENA_BYTES));
+	ck_assert(!memcmp(r.arena, r.wire, ARENA_BYTES));
 	same_memory(&r);
 	stop(&r);
 }

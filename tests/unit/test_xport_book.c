@@ -79,7 +79,7 @@ START_TEST(number_of_a_connection_does_not_come_back_soon)
 		seen[i] = c->id;
 		ck_assert_ptr_eq(wb__book_get(&book, c->id), c);
 		for (int k = 0; k < i; k++)
-			fx_must(seen[k] != c->id);
+			ck_assert(seen[k] != c->id);
 		wb__book_drop(&book, c);
 		ck_assert_ptr_null(wb__book_get(&book, seen[i]));
 		wb__account_finish(c);
@@ -510,7 +510,7 @@ START_TEST(each_grant_ends_once_whatever_happens)
 	}
 	ck_assert_int_eq(ev.kind, WB_XP_CONN_DOWN);
 	for (uint64_t i = 0; i < n; i++)
-		fx_must(ends[i] == 1);
+		ck_assert(ends[i] == 1);
 	ck_assert_uint_gt(n, 20);
 	end(c);
 }
