@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR [NAME...]   Run the tests: C binaries in OUTDIR/tests, Python files tests/py/test_*.py,
 # scripts tests/e2e/test_*, or instead those that match TESTS.  Exit 0 pass, 77 skip (last line = reason), else fail.
-# JOBS=N runs N of them at a time (three more than there are processors: most wait most of the time), those first that
+# JOBS=N runs N of them at a time (six more than there are processors: most wait most of the time), those first that
 # took longest here.  STRICT=1 turns a skip into a failure.  RERUN=1 runs what failed once more, alone: what passes
 # then is named as "FLAKY name" and counted as passed; continuous integration counts those (tests/ci/README.md).
 # The last line is "N passed, N failed, N skipped".
@@ -65,7 +65,7 @@ $(last 40 "$out/log/$name.log")" ;;
 $(last 60 "$out/log/$name.log")" ;;
 	esac >>"$tally"
 }
-case $out in */asan | */tsan) more=1 ;; *) more=3 ;; esac # those wait less
+case $out in */asan | */tsan) more=1 ;; *) more=6 ;; esac # those wait less
 jobs=${JOBS:-$(($(nproc) + more))}
 # Those that take longest, for who runs them here the first time: one that began last would be waited for alone.
 long="test_serve_away test_transfer_joint test_attacks test_releases test_charts test_chart_values test_deploy_maps

@@ -244,7 +244,7 @@ def control(c, counted, share, seconds):
 Figures = collections.namedtuple("Figures", "took beside cpu_busy late missed strangers counted more slowest n greatest cpu rss")
 
 
-def measure(c, what, begin, seconds=5.0, also=None):
+def measure(c, what, begin, seconds=3.0, also=None):
     """Transfers beside an attack that begin() starts, and then beside its control.  `also`: a further attack, while it
     goes on."""
     kubelet, cpu = Kubelet(c), c.cpu()

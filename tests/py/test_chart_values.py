@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of the charts: each is described, is read by a template, and does what its description says."""
 import concurrent.futures
+import functools
 import json
 import os
 import re
@@ -100,6 +101,11 @@ def another(value):
     return {str: "changed", list: ["changed"], dict: {"changed": "x"}}[type(value)]
 
 
+@functools.lru_cache(None)
+def rendered(chart, *values):
+    return template(chart, *ALL, *values)
+
+
 def is_read(chart, path, value):
     """Whether the charts render otherwise with another value."""
     if path in CHANGED[chart] and CHANGED[chart][path][0] is None:
@@ -108,8 +114,7 @@ def is_read(chart, path, value):
     base = more[0] if more else {}
     # The library chart renders nothing by itself.
     shown, prefix = (JOB, "weightbridge.") if chart == LIB else (chart, "")
-    before = template(shown, *ALL, *sets(base))
-    return before != template(shown, *ALL, *sets({**base, prefix + path: new}))
+    return rendered(shown, *sets(base)) != template(shown, *ALL, *sets({**base, prefix + path: new}))
 
 
 def every_value_is_read():
