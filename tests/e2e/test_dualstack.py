@@ -50,10 +50,13 @@ def planned(c):
 
 
 def links(c, dialler):
-    """What an agent dialled or took, peer to address."""
-    a = c.agents[dialler]
+    """What an agent dialled or took, peer to address: one at least, which it has said, though perhaps nobody has read it
+    yet."""
+    a, up = c.agents[dialler], r"peer up peer=(\S+) .*address=(\S+):\d+ "
     a.drain()
-    return {m[1]: m[2] for m in (re.search(r'peer up peer=(\S+) .*address=(\S+):\d+ ', x) for x in a.seen) if m}
+    if not any(re.search(up, x) for x in a.seen):
+        a.expect(up, reject=None)
+    return {m[1]: m[2] for m in (re.search(up, x) for x in a.seen) if m}
 
 
 def everything_over_ipv6_alone():
