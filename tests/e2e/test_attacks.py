@@ -33,12 +33,18 @@ ATTACK = os.path.join(HERE, "..", "common", "attack.py")
 SLOWER, SLOW_S = 3, 0.5  # transfers of the victim are slowed down: so many times the control's, and so many seconds
 CONTROL_S = 2.0  # of transfers, beside the control
 LATE_S = 2.0  # status of the victim, at most
+MANY_WAIT = 4  # for each processor: beside more than these, bounds grow as the machine's load does
 LIMIT = 1 << 30  # memory of the operator's container in its chart
 MAPS = 512
 TENSORS, READERS = 200000, range(20, 24)  # of a manifest of several MiB, which 16 sockets of each address ask for
 ATTACK_S = 600  # at most: each is ended when enough was seen
 MANY, MANY_S = int(os.environ.get("OBJECTS", 5000)), 8.0  # objects, and seconds between making, editing, deleting them
 OWN = ("TransferCompleted", "PlanActivated")  # what the victim's job makes happen itself
+
+
+def crowded():
+    """How much longer things may take since so many wait for each processor of this machine, 1 at least."""
+    return max(1.0, os.getloadavg()[0] / (MANY_WAIT * (os.cpu_count() or 1)))
 
 
 class Watch:
@@ -186,7 +192,7 @@ class Kubelet:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2 * TIMEOUT) as r:
                     text = r.read().decode()
-                if watch.took() > timeout:
+                if watch.took() > timeout * crowded():
                     self.missed.append(f"{path}: after {watch.took():.1f} s")
                 for name, value in re.findall(r"^(wb_\w+) (\S+)$", text, re.M):
                     self.greatest[name] = max(self.greatest.get(name, 0), float(value))
@@ -276,7 +282,7 @@ def hold(c, what, begin, most=LIMIT // 2, **how):
     assert c.op.p.poll() is None, f"{what}: the operator ended with {c.op.p.returncode}"
     assert f.took <= max(SLOWER * f.beside, SLOW_S * SLOW), \
         f"{what}: a transfer takes {1000 * f.took:.1f} ms, {1000 * f.beside:.1f} in the control"
-    assert f.late <= LATE_S, f"{what}: status came {f.late:.2f} s after its transfer"
+    assert f.late <= LATE_S * crowded(), f"{what}: status came {f.late:.2f} s after its transfer"
     assert not f.missed, f"{what}: {len(f.missed)} pages and probes were not answered: {f.missed[:3]}"
     assert not f.strangers, f"{what}: written into the victim's namespace: {f.strangers}"
     assert f.rss < min(LIMIT // 2, before + most), f"{what}: the operator had {before >> 20} MiB, and {f.rss >> 20} beside it"
@@ -321,7 +327,7 @@ def idle_floods(s):
         c.until("a new agent is let in", lambda: any("operator connected" in x for x in c.agents["late-0"].drain()))
         c.victims.append(c.agents["late-0"])
         took = t.took()
-        assert took <= LATE_S, f"a new agent was let in after {took:.1f} s"
+        assert took <= LATE_S * crowded(), f"a new agent was let in after {took:.1f} s"
         return f"; a new agent after {took:.2f} s"
     hold(c, "idle floods", lambda: [Attacker(c, "idle", ATTACK_S, "--sockets", 600, first=("opened", 300))], also=new_agent)
 
@@ -422,7 +428,7 @@ def many_objects(s):
         c.api.put("weighttransfers", transfer("victim", "late"))
         c.until("status of the victim's new object", lambda: c.lives() and c.api.status("victim", "late").get("conditions"))
         took = t.took()
-        assert took <= LATE_S, f"a new object's status came after {took:.1f} s"
+        assert took <= LATE_S * crowded(), f"a new object's status came after {took:.1f} s"
         return f"; status of a new object after {took:.2f} s"
     got = hold(c, "many objects", lambda: [Maker(c, MANY)], seconds=2, also=one_more)
     assert got[0]["deleted"] == MANY, got
