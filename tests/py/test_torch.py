@@ -95,6 +95,23 @@ def freed(torch):
             weightbridge.extract, load, [("t", (1 << 20,), "BF16")], {"p": p}, framework="torch")
 
 
+def tried_out(torch):
+    """A loader that calculates is tried out, and afterwards a framework can free the parameter's storage as before."""
+    from weightbridge.arrays import TorchMaker
+    from weightbridge.places import Source
+    from weightbridge.whole import Whole
+    p = torch.nn.Parameter(torch.full((4, 8), 3.0, dtype=torch.bfloat16))
+
+    def load(tensors):
+        for _, t in tensors:
+            p.data.copy_(2 * t)
+
+    assert not Whole(load, Source({"p": p}), [("t", (4, 8), "BF16")], TorchMaker()).try_out()
+    assert (p == 3).all()
+    assert p.untyped_storage().resizable()
+    p.untyped_storage().resize_(0)
+
+
 def module(torch):
     """A module with a buffer, a derived tensor beside the parameters and tied weights, as params."""
     class Layer(torch.nn.Module):
@@ -216,6 +233,7 @@ def inside():
     distributed(torch)
     moved(torch)
     freed(torch)
+    tried_out(torch)
     module(torch)
     params, load, manifest = fused(torch)
     before = {k: words(v, torch).clone() for k, v in params.items()}

@@ -122,8 +122,9 @@ def _write(array, copy):
 
 
 def _digest(array):
-    if arrays.is_torch(array):
-        import torch
-
-        array = array.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return hashlib.blake2b(array.tobytes()).digest()
+    if not arrays.is_torch(array):
+        return hashlib.blake2b(array.tobytes()).digest()
+    # Not by numpy(): a storage that NumPy has seen cannot be resized any more, and FSDP frees its own so.
+    array = array.detach().cpu().contiguous()
+    size = array.numel() * array.element_size()
+    return hashlib.blake2b((ctypes.c_ubyte * size).from_address(array.data_ptr()) if size else b"").digest()
