@@ -254,6 +254,21 @@ END_TEST
 /* ---- what cannot be had ------------------------------------------------------------------------
  */
 
+/* The last connection that came up there and has not ended, or 0: the end of one before it may be
+ * told after it is up. */
+static wb_conn_t standing(const struct fx_side *e)
+{
+	wb_conn_t conn = 0;
+
+	for (int i = 0; i < e->n_ev; i++) {
+		if (e->ev[i].kind == WB_XP_CONN_UP)
+			conn = e->ev[i].conn;
+		else if (e->ev[i].kind == WB_XP_CONN_DOWN && e->ev[i].conn == conn)
+			conn = 0;
+	}
+	return conn;
+}
+
 /* As a user does: again while there is another way, until it stands. */
 static void dial_until_up(struct fx_xport *f, int most)
 {
@@ -267,9 +282,8 @@ static void dial_until_up(struct fx_xport *f, int most)
 		down = f->dst.count[WB_XP_CONN_DOWN];
 		f->conn = fx_dial(f, &fx_epoch, "src");
 	}
-	while (f->src.ev[f->src.n_ev - 1].kind != WB_XP_CONN_UP)
+	while (!(f->src_conn = standing(&f->src)))
 		fx_pump(f);
-	f->src_conn = f->src.ev[f->src.n_ev - 1].conn;
 }
 
 static const struct {
