@@ -3,14 +3,14 @@
 #define WB_TRANSFER_EPOCH_H
 /*
  * An epoch: a plan and its roster, as far as they concern this agent.  Owned by its object, which
- * keeps two: the newest installed and the one before.  It holds a reference to its roster
- * (roster.h: with the last one the epoch's key goes everywhere), and owns the runs of its engines
- * (parties and leads), the wires and links to its agents, and its images.
+ * keeps two: the newest that was installed and the one before.  It holds a reference to its roster
+ * (roster.h: when the last reference goes, the epoch's key is forgotten everywhere), and owns the
+ * runs of its engines (parties and leads), the wires and links to its agents, and its images.
  *
- * Active once ACTIVATE came, or any message of a transfer under it; never inactive again.  The plan
- * before goes once a transfer has begun under an active one (`has_begun`) and nothing uses it.
- * Invariants: a transfer has begun only under an active one; `member[i]` is a worker of this agent
- * or, once it has left, NULL.
+ * An epoch becomes active when ACTIVATE comes, or any message of a transfer under it, and stays so.
+ * The one before goes once a transfer has begun under an active one (`has_begun`) and nothing uses
+ * the old one.  Invariants: a transfer has begun only under an active epoch; `member[i]` is a
+ * worker of this agent or, once it has left, NULL.
  */
 #include "transfer/lead.h"
 #include "transfer/link.h"
@@ -24,12 +24,13 @@ struct epoch {
 	struct object *obj;
 	struct wb_roster *r; /* a reference */
 	const struct wb_plan *plan; /* the roster's */
-	struct wb_local *local; /* parameters */
-	struct wb_local *staged; /* the same with staging areas for parameters; NULL = none */
+	struct wb_local *local; /* with the workers' parameters as memory */
+	struct wb_local *staged; /* the same with rollouts' staging areas instead; NULL = none */
 	struct worker **member; /* by local index */
 	struct wb_image **image; /* owned: of trainers with snapshots, by local index */
-	bool *trains, *leads; /* by agent: has trainer workers; leads an engine */
-	uint8_t *has_party; /* bit engine * n_agent + agent: has workers of the engine */
+	/* By agent: whether it has trainer workers; whether it leads an engine. */
+	bool *trains, *leads;
+	uint8_t *has_party; /* bit engine * n_agent + agent: the agent has workers of the engine */
 	struct links links; /* to agents */
 	struct wire *wire; /* by agent */
 	struct wb_flow_env fenv;
@@ -37,13 +38,13 @@ struct epoch {
 	bool is_active;
 	uint64_t ready_ns; /* when it was installed */
 	uint64_t active_ns; /* when it became active */
-	uint64_t seen; /* transfers up to this number have begun: of them only holders have anything
-			*/
-	bool has_begun; /* a transfer: the plan before may go */
-	uint32_t n_refused; /* coordinator: refusals of what trainers asked */
-	uint32_t refused_seen; /* trainers: the last of those they heard of */
+	/* Transfers up to this began elsewhere: only who holds one has bytes of it. */
+	uint64_t seen;
+	bool has_begun; /* a transfer has begun under it: the plan before may go */
+	uint32_t n_refused; /* coordinator: how often it refused what trainers asked for */
+	uint32_t refused_seen; /* trainers: the last refusal that they heard of */
 	bool is_announced; /* coordinator: the trainers know that it is active */
-	uint64_t served; /* transfer: the greatest that trainers here were opened for */
+	uint64_t served; /* greatest transfer for which trainers here became sources */
 	struct party *party; /* by engine */
 	struct lead *lead; /* by engine */
 	struct trigger *trigger; /* by agent */
@@ -56,8 +57,8 @@ struct epoch {
 				WB_ROLE_ROLLOUT &&                                                 \
 			(e)->plan->worker[(e)->local->member[i].plan_worker].engine == (en))
 
-/** active_epoch - the newest plan that is active; NULL = none.  An operator may send a plan and
- *  never activate it: it died, or those it planned without came back. */
+/** active_epoch - the newest plan that is active; NULL = none.  The newest of all may never become
+ * active: its operator died, or agents that it was planned without came back. */
 static inline struct epoch *active_epoch(const struct object *o)
 {
 	return o->cur && o->cur->is_active     ? o->cur
@@ -67,7 +68,7 @@ static inline struct epoch *active_epoch(const struct object *o)
 
 /** wb__transfer_epoch - the epoch of that id; NULL = it is not here (any more). */
 struct epoch *wb__transfer_epoch(const struct wb_transfer_core *c, const struct wb_epoch_id *id);
-/** wb__transfer_epoch_find - one of the object's two; NULL = neither is that. */
+/** wb__transfer_epoch_find - the one of the object's two epochs with that id; NULL = neither. */
 struct epoch *wb__transfer_epoch_find(const struct object *o, const struct wb_epoch_id *id);
 /** wb__transfer_before - the plan before, where @e is the newest; NULL = there is none. */
 static inline struct epoch *wb__transfer_before(const struct epoch *e)
@@ -75,49 +76,54 @@ static inline struct epoch *wb__transfer_before(const struct epoch *e)
 	return e == e->obj->cur ? e->obj->prev : NULL;
 }
 
-/** wb__transfer_activate - it is in use from now on; nothing when it is already. */
+/** wb__transfer_activate - the epoch is in use from now on; nothing happens when it is already. */
 void wb__transfer_activate(struct epoch *e);
-/** wb__transfer_usable - the plan that transfers begin under: the newest that is active here, or
- * the one before when that does not become active.  NULL = none (yet). */
+/** wb__transfer_usable - the plan under which transfers may begin: the newest when it is active
+ * here; else the one before, after the newest has not become active for TRANSFER_READY_NS.  NULL =
+ * none (yet). */
 struct epoch *wb__transfer_usable(const struct object *o);
-/** wb__transfer_usable_at - when the plan before may be used instead of one that does not become
- *  active; 0 = not waiting. */
+/** wb__transfer_usable_at - when the plan before may be used because the newest has not become
+ * active; 0 = this is not awaited. */
 uint64_t wb__transfer_usable_at(const struct object *o);
-/** wb__transfer_usable_since - since when there is a usable plan, if there is. */
+/** wb__transfer_usable_since - since when there is a usable plan, or when there will be one; 0 =
+ * not known. */
 uint64_t wb__transfer_usable_since(const struct object *o);
-/** wb__transfer_images_fit - is there room for the snapshots of @e?  It is shared out anew when
- * another plan comes, which may wait yet, or be refused. */
+/** wb__transfer_images_fit - is there room for the snapshots of @e?  Room is shared out anew when a
+ * newer plan comes, even if that one has to wait or is refused. */
 bool wb__transfer_images_fit(const struct epoch *e);
-/** wb__transfer_worker_of - NULL = it is not here (any more). */
+/** wb__transfer_worker_of - the worker of this agent with that number in the plan; NULL = it is not
+ * here (any more). */
 struct worker *wb__transfer_worker_of(struct epoch *e, uint32_t plan_worker);
-/** wb__transfer_worker_name - for sentences; "?" = the plan has none of that number. */
+/** wb__transfer_worker_name - name of a worker of the plan, for sentences; "?" = the plan has none
+ * of that number. */
 const char *wb__transfer_worker_name(const struct epoch *e, uint32_t plan_worker);
-/** wb__transfer_epoch_forget - the worker's memory is gone: the epoch must not find it again.  @e
+/** wb__transfer_epoch_forget - the worker's memory is gone: make its places in the epoch NULL.  @e
  * NULL is allowed. */
 void wb__transfer_epoch_forget(struct epoch *e, const struct worker *w);
-/** wb__transfer_epoch_tick - the plan before goes when nothing uses it; when to call again, 0 =
- * never.
- */
+/** wb__transfer_epoch_tick - let the plan before go when nothing uses it; when to call again, 0 =
+ * never. */
 uint64_t wb__transfer_epoch_tick(struct object *o, uint64_t now);
-/** wb__transfer_holds - has a rollout worker here that transfer in its parameters? */
+/** wb__transfer_holds - can a worker here be read for that transfer?  A rollout that has it in its
+ * parameters, or a trainer that keeps it after its end (keep.c). */
 bool wb__transfer_holds(struct epoch *e, uint32_t plan_worker, uint64_t transfer);
-/** wb__transfer_engine_is_torn - the parameters of a worker here are a mix, also while that is
- *  repaired. */
+/** wb__transfer_engine_is_torn - the parameters of a worker of the engine here are a mix, also
+ * while they are being repaired. */
 bool wb__transfer_engine_is_torn(const struct epoch *e, uint32_t engine);
 
 /* roles.c */
 
-/** wb__transfer_roles_create - who is who, by the plan; 0 or -ENOMEM. */
+/** wb__transfer_roles_create - note which roles each agent has by the plan; 0 or -ENOMEM. */
 int wb__transfer_roles_create(struct epoch *e);
-/** wb__transfer_roles_finish - what that made; also of one that was never made. */
+/** wb__transfer_roles_finish - free what wb__transfer_roles_create() made; also when it was never
+ * called. */
 void wb__transfer_roles_finish(struct epoch *e);
 /** wb__transfer_has_trainer - has the agent trainer workers? */
 bool wb__transfer_has_trainer(const struct epoch *e, uint32_t agent);
-/** wb__transfer_engine_in - number that the engine has under @to, the object's other plan;
- * UINT32_MAX = none, or @to is NULL. */
+/** wb__transfer_engine_in - number that the engine has in @to, the object's other plan; UINT32_MAX:
+ * it has none, or @to is NULL. */
 uint32_t wb__transfer_engine_in(const struct epoch *to, const struct epoch *e, uint32_t engine);
-/** wb__transfer_may_say - is the message one that agent @from may send to this one (proto/peers.h)?
- *  Else it is counted, and logged now and then. */
+/** wb__transfer_may_say - may agent @from send this message to this agent (proto/peers.h)?  If not,
+ * it is counted, and logged now and then. */
 bool wb__transfer_may_say(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 
 #endif

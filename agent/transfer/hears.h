@@ -6,9 +6,9 @@
  * called wb__transfer_on_NAME and defined in the file of the role that hears it.  A row without a
  * handler does not link.
  *
- * A handler is called for what its row allows (wb__transfer_may_say()): what the row requires is
- * there, and `engine` is one of the plan's.  Whether it fits what is under way is the handler's to
- * see.
+ * A handler is called only for messages that its row allows (wb__transfer_may_say()): the fields
+ * that the row requires are there, and `engine` is one of the plan's.  Whether the message fits
+ * what is under way, the handler has to find out.
  */
 #include "proto/peers.h"
 
@@ -19,8 +19,8 @@ struct epoch;
 	void wb__transfer_on_##NAME(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 WB_PEERS(WB__HEARS, WB_PEER_SKIP, WB_PEER_SKIP, WB_PEER_SKIP)
 
-/** wb__transfer_hear - a message of agent @from (this one, too) about the epoch, in order and once.
- */
+/** wb__transfer_hear - handle a message of agent @from (which may be this one) about the epoch;
+ * called in order, once for each. */
 void wb__transfer_hear(struct epoch *e, uint32_t from, const struct wb_msg_peer *m);
 
 #endif

@@ -2,8 +2,9 @@
 #ifndef WB_TRANSFER_INTERNAL_H
 #define WB_TRANSFER_INTERNAL_H
 /*
- * The core itself: one an agent.  It owns the workers that are attached, the objects whose versions
- * move here, and what came too early.  Everything else hangs on an object (object.h).
+ * The core itself: one for each agent.  It owns the workers that are attached, the objects whose
+ * versions move here, and grants that came too early.  Everything else hangs on an object
+ * (object.h).
  *
  * Invariants: events do not nest (env functions do not call back); what an agent says to itself is
  * queued, and handled at the end of the event that said it, so that no handler is entered twice.
@@ -29,14 +30,15 @@ struct epoch;
 struct object;
 struct worker;
 
-/* A grant that came before the flow that it asks: it waits for that, no longer than a transfer. */
+/* A grant that came before the flow that it is for.  It waits for that flow, for as long as a
+ * transfer may take. */
 struct orphan {
 	struct wb_xport_event ev;
 	struct epoch *e;
 	uint64_t until_ns;
 };
 
-/* What this agent says to itself, in another of its roles. */
+/* A message of this agent to itself, in another of its roles. */
 struct loop_msg {
 	struct loop_msg *next;
 	struct wb_epoch_id epoch;
@@ -54,7 +56,7 @@ struct wb_transfer_core {
 	uint32_t n_arena;
 	const struct wb_transfer_env *env;
 	char *agent;
-	struct wb_rng dials; /* when to try again */
+	struct wb_rng dials; /* spreads the times of the next dials */
 	struct object *objects;
 	struct worker *worker[TRANSFER_WORKERS_MAX];
 	uint32_t n_worker;
@@ -63,7 +65,7 @@ struct wb_transfer_core {
 	struct loop_msg *self_head,
 		**self_tail; /* messages to ourselves, handled after each event */
 	bool draining_self;
-	uint64_t violations; /* messages that were not their sender's to say */
+	uint64_t violations; /* messages that their sender may not send */
 	struct { /* runs of digest.c, by number */
 		uint64_t begun, done;
 		struct wb_buf page; /* what the last one found */
@@ -72,10 +74,10 @@ struct wb_transfer_core {
 		wb_conn_t conn;
 		struct epoch *e;
 		uint32_t agent; /* at its other end; n_agent of the roster = unknown */
-		bool is_dialer; /* what comes is for us */
-		const char *via; /* transport; lives as it does */
+		bool is_dialer; /* this agent has dialled: bytes come to it */
+		const char *via; /* name of the transport, which owns it */
 	} * conn;
-	size_t n_conn, cap_conn; /* in the order of .conn */
+	size_t n_conn, cap_conn; /* sorted by .conn */
 };
 
 /** now_ns - the env's clock. */
@@ -90,10 +92,11 @@ static inline uint64_t sooner(uint64_t a, uint64_t b)
 	return !a || (b && b < a) ? b : a;
 }
 
-/** wb__transfer_send - a message of WB_PEER() to an agent of the epoch, this one too; copied, with
- * what every kind has (peers.h). */
+/** wb__transfer_send - send @m, made by WB_PEER(), to an agent of the epoch, which may be this one.
+ * @m is copied, and what every kind has (peers.h) is filled in. */
 void wb__transfer_send(struct epoch *e, uint32_t agent, const struct wb_msg_peer *m);
-/** wb__transfer_drain_self - what was said to this agent itself; at the end of an event. */
+/** wb__transfer_drain_self - handle what this agent has said to itself; called at the end of an
+ * event. */
 void wb__transfer_drain_self(struct wb_transfer_core *c);
 /** wb__transfer_check - asserts what the headers of this folder call invariants (check.c). */
 void wb__transfer_check(struct wb_transfer_core *c);
@@ -105,8 +108,8 @@ void wb__transfer_fault(
 	const struct object *o, enum wb_fault_place place, uint64_t transfer, int64_t version);
 /** wb__transfer_worker - by the daemon's number; NULL = not attached.  Borrowed. */
 struct worker *wb__transfer_worker(const struct wb_transfer_core *c, uint32_t id);
-/** wb__transfer_orphans_refuse - grants that came before their flow, and whose flow will not come
- * any more. */
+/** wb__transfer_orphans_refuse - refuse grants that came before their flow if that flow will not
+ * come any more. */
 void wb__transfer_orphans_refuse(struct epoch *e);
 
 #endif

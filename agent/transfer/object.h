@@ -16,13 +16,13 @@
 
 #define TRANSFER_FLOWS_MAX 8
 
-/* A flow of the object, with the plan that it goes by: made on first need, kept while somebody may
- * read from it (flows.h). */
+/* A flow of the object, and the plan that it goes by; made when first needed, kept while somebody
+ * may read from it (flows.h). */
 struct flow_slot {
 	struct wb_flow *flow; /* owned; NULL = free */
 	struct epoch *e;
-	bool is_stopped; /* it goes when its last flight has landed */
-	bool is_staged; /* rollouts by their areas, not their parameters */
+	bool is_stopped; /* it is destroyed when its last flight has landed */
+	bool is_staged; /* uses the rollouts' areas, not their parameters */
 };
 
 struct object {
@@ -31,29 +31,30 @@ struct object {
 	struct wb_object_id id;
 	char *name;
 	struct epoch *cur, *prev; /* newest installed, the one before */
-	uint64_t highest; /* transfer that a PREPARE here has named */
-	uint64_t issued; /* transfer that our coordinator or trainers know */
-	uint64_t given; /* by coordinators here, kept in a file */
+	uint64_t highest; /* greatest transfer that began at an engine here */
+	uint64_t issued; /* greatest transfer that our coordinator or trainers know */
+	uint64_t given; /* greatest number given by a coordinator here; kept in a file */
 	struct flow_slot flows[TRANSFER_FLOWS_MAX];
 	struct verdict verdict[TRANSFER_VERDICTS_MAX]; /* by transfer, oldest first */
 	uint32_t n_verdict;
-	uint64_t ask_ns; /* when to ask again how updates ended that workers are in doubt of */
-	uint64_t asked; /* greatest number of a ballot from here */
+	uint64_t ask_ns; /* when to ask again how the updates in doubt ended (doubt.h) */
+	uint64_t asked; /* greatest number of a ballot that began here */
 	uint64_t forgotten; /* transfers up to here have no verdict any more */
-	bool is_judge; /* verdicts were read, or there was nothing to read */
+	bool is_judge; /* its file could be read, or there was none */
 	struct wb_slots slots;
 	size_t slot_bytes, slots_bytes; /* of each, and of the memory that they were cut from */
 	uint64_t slots_wait_ns; /* since when a plan waits for other slots; 0 = none does */
 	struct coordinator coordinator;
 	struct coordinator *feeds;
 	struct trainers trainers;
-	bool is_deleted; /* another of its name has an active plan */
-	struct digest *digest; /* owned: sums for wbctl verify, under way; NULL = none */
-	/* chunks sent again that were reported, and those for their sums */
+	bool is_deleted; /* another object of its name has an active plan */
+	struct digest *digest; /* owned: the run of sums for wbctl verify; NULL = none */
+	/* Of that transfer: how many chunks were reported as sent again, and as sent again because
+	 * their sum was wrong. */
 	uint64_t resent_transfer, resent_told, mismatched_told;
 };
 
-/* The flows that there are, also those that are stopped. */
+/* For each flow of the object, stopped ones too. */
 #define for_flow(o, x)                                                                             \
 	for (struct flow_slot *x = (o)->flows; x < (o)->flows + TRANSFER_FLOWS_MAX; x++)           \
 		if (x->flow)
@@ -64,19 +65,22 @@ struct object *wb__transfer_object(const struct wb_transfer_core *c, const struc
 void wb__transfer_object_destroy(struct object *o);
 /** wb__transfer_is_moving - is anything of a transfer, or of a feed, under way here? */
 bool wb__transfer_is_moving(const struct object *o);
-/** wb__transfer_has_flow - does it have a flow, also a stopped one? */
+/** wb__transfer_has_flow - does it have a flow?  A stopped one counts. */
 bool wb__transfer_has_flow(struct object *o);
 
 /* deleted.c */
 
-/** wb__transfer_supersede - a plan of its object is active: others of that name were deleted. */
+/** wb__transfer_supersede - a plan of @e's object is active: mark older objects of the same name as
+ * deleted. */
 void wb__transfer_supersede(struct epoch *e);
-/** wb__transfer_forget_deleted - those of which nothing is under way.  Not from within an event. */
+/** wb__transfer_forget_deleted - destroy deleted objects of which nothing is under way.  Not from
+ * within an event. */
 void wb__transfer_forget_deleted(struct wb_transfer_core *c);
 
 /* digest.c */
 
-/** wb__transfer_digest_cancel - the sums that are under way, if any: what they read goes. */
+/** wb__transfer_digest_cancel - end the run of sums, if there is one: the memory that it reads goes
+ * away. */
 void wb__transfer_digest_cancel(struct object *o);
 /** wb__transfer_digest_tick - sum some more; when to call again, 0 = never. */
 uint64_t wb__transfer_digest_tick(struct object *o, uint64_t now);
