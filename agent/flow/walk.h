@@ -2,12 +2,11 @@
 #ifndef WB_FLOW_WALK_H
 #define WB_FLOW_WALK_H
 /*
- * Walks over the boxes of one chunk: the checksum of wire bytes that pass by, and the list of
- * memory ranges that hold them.
+ * Walks over the boxes of one chunk: the checksum of wire bytes as they pass by, and the list of
+ * memory ranges that hold the chunk.
  *
  * Boxes are in wire order and cover the wire buffer without gap or overlap; a walk never goes past
- * the last one (asserted).  No allocation.  One
- * thread at a time.  Layer: flow (L3).
+ * the last box (asserted).  No allocation.  One thread at a time.  Layer: flow (L3).
  */
 #include "kernels/kernels.h"
 
@@ -28,16 +27,16 @@ void wb_walk_start(struct wb_walk *w, const struct wbk_box *box, uint32_t n_box,
 	const struct wbk_sum_keys *keys);
 /** wb_walk_feed - add the next @bytes wire bytes to the sum. */
 void wb_walk_feed(struct wb_walk *w, const void *data, size_t bytes);
-/** wb_walk_copy - copy the next @bytes wire bytes past the caches, and add them to the sum if any.
- */
+/** wb_walk_copy - copy the next @bytes wire bytes with stores that bypass the caches, and add them
+ * to the sum, if there is one. */
 void wb_walk_copy(struct wb_walk *w, void *to, const void *from, size_t bytes);
-/** wb_walk_copy_end - what was copied may be handed to other threads. */
+/** wb_walk_copy_end - after this, what was copied may be handed to other threads. */
 void wb_walk_copy_end(void);
 
 /**
  * wb_walk_runs - the memory ranges of a chunk in wire order
  * @bases:	start of each memory object that box.base indexes
- * @run_bytes_min: refuse when the average range is shorter
+ * @run_bytes_min: refuse when there are several ranges and their average is shorter, in bytes
  * Neighbouring ranges are merged.  Returns the number of ranges, or -EOPNOTSUPP when the boxes
  * convert, transpose, skip or repeat, or when the ranges are short or more than @cap.
  */
