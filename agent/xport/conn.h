@@ -4,8 +4,9 @@
 /*
  * Connections of several sockets as the loop thread sees them.
  *
- * Invariants: only a socket that is a lane of a connection tells of chunks, from when it was let in
- * until it tells that it is down; each is let in once, so no more are up than there are lanes.
+ * Invariants: a socket reports chunks only while it is a lane of a connection, from when it was
+ * admitted until it says that it is down; each is admitted once, so no more are up than there are
+ * lanes.
  * Loop thread only.  Layer: xport (L2), internal.
  */
 #include "xport/internal.h"
@@ -16,7 +17,8 @@ struct wb__conn {
 	uint64_t session; /* the dialer's random number: sockets of one connection say the same */
 	uint32_t n_present, n_up; /* sockets that exist; that are up */
 	struct wb__sock *sock[WB_XPORT_SOCKETS_MAX]; /* by lane; NULL: not yet, or down */
-	uint64_t cause_ns; /* when the socket went down whose reason that is; 0 = none did */
+	/* When the socket went down whose reason the connection has; 0 = none did. */
+	uint64_t cause_ns;
 };
 
 /** wb__conn_of - the connection around its account, which is its first member. */
@@ -25,17 +27,18 @@ static inline struct wb__conn *wb__conn_of(struct wb__account *a)
 	return wb_container_of(a, struct wb__conn, a);
 }
 
-/** wb__conn_create - a conn with a number and info->n_socket lanes; 0, -ENOSPC (conns_max),
- *  -ENOMEM.  Free with wb__conn_free() when its number is gone. */
+/** wb__conn_create - a connection with a number and info->n_socket lanes of @n_slot slots; 0,
+ * -ENOSPC (conns_max), -ENOMEM.  Free with wb__conn_free() when its number is gone. */
 int wb__conn_create(struct wb__xport_stream *x, const struct wb_xport_conn_info *info,
 	uint32_t n_slot, struct wb__conn **out);
-/** wb__conn_free - free it; its sockets are gone or somebody else's. */
+/** wb__conn_free - free it; its sockets are gone or belong to somebody else. */
 void wb__conn_free(struct wb__account *a);
-/** wb__conn_close - begin the end (once): code and reason as given, every socket is told to close;
- *  when there is none the end is told at the next poll. */
+/** wb__conn_close - begin the end of the connection with this code and reason, and tell every
+ * socket to close; if there is no socket the end is told at the next poll.  Does nothing when it
+ * has begun. */
 void wb__conn_close(struct wb__xport_stream *x, struct wb__conn *c, int code, const char *reason);
-/** wb__conn_take_down - forget a socket that went down, and close the conn; with the last one
- *  nothing moves any more, and the end is told. */
+/** wb__conn_take_down - a socket went down: forget it, and close the connection.  With the last
+ * socket nothing moves any more, and the end is told. */
 void wb__conn_take_down(struct wb__xport_stream *x, struct wb__conn *c, struct wb__sock *s);
 
 #endif

@@ -2,10 +2,10 @@
 #ifndef WB_XPORT_FRAME_H
 #define WB_XPORT_FRAME_H
 /*
- * Frames of the bulk connections (tcp and shm): pure encode and decode, fixed sizes.
+ * Frames of the bulk connections (tcp, shm and verbs): pure encode and decode, fixed sizes.
  *
  * Every frame starts with 8 bytes {magic u32, version u8, type u8, bytes u16}, little-endian; bytes
- * counts the whole frame and is a constant of the type, but for TABLE.
+ * counts the whole frame and is a constant of the type, except for TABLE.
  *
  *	HELLO     dialer    who, to whom, epoch, session, socket number, slots, nonce
  *	CHALLENGE acceptor  nonce, MAC
@@ -24,7 +24,7 @@
  *	QP        both      verbs: a queue pair of this socket, or that it is gone (number 0)
  *	MEMORY    acceptor  verbs: a memory region, with a key for each of these queue pairs (0 =
  *			    not by that one); again: keys have changed
- * TABLE, TRAILER, RELEASE and UNREGION are those of shm.
+ * verbs uses WRITE, TABLE, TRAILER, RELEASE and UNREGION as shm does.
  *
  * MACs are HMAC-SHA256 with the epoch's key over a label, the HELLO frame and the acceptor's nonce.
  * Where HELLO says TLS (over tcp), a TLS 1.3 handshake follows PROOF, with a pre-shared key that is
@@ -40,7 +40,7 @@
 #define WBP_BULK_VERSION 1
 #define WBP_BULK_PREFIX 8
 #define WBP_BULK_HELLO_BYTES 216
-#define WBP_BULK_ANSWER_BYTES 32 /* WRITE and REFUSE: what a tcp dialer reads at once */
+#define WBP_BULK_ANSWER_BYTES 32 /* WRITE and REFUSE: what a tcp dialer reads in one go */
 #define WBP_BULK_TEXT 200
 #define WBP_BULK_TABLE_MAX 128 /* ranges in one TABLE */
 #define WBP_BULK_RANGE_BYTES 16
@@ -76,26 +76,27 @@ enum {
 	WBP_BULK_OVER_VERBS = 4,
 };
 
-/** wb__hello_over - WBP_BULK_OVER_* of the HELLO that these first bytes of a socket are of; 0: of
- *  none, or too few of it. */
+/** wb__hello_over - WBP_BULK_OVER_* of the HELLO that a socket begins with; 0: @first is no HELLO,
+ * or too little of one. */
 uint16_t wb__hello_over(const uint8_t *first, size_t bytes);
 
 #define WBP_BULK_QPS 4 /* queue pairs behind one socket */
 
 struct wb__qp_frame {
-	uint16_t k; /* which */
+	uint16_t k; /* which queue pair of the socket */
 	uint16_t lid;
 	uint32_t number, psn; /* number 0: there is none */
-	uint32_t answers; /* acceptor: the number that this answers; 0 = none */
+	/* acceptor: number of the dialer's queue pair that this answers; 0 = none */
+	uint32_t answers;
 	uint8_t mtu; /* enum ibv_mtu, 1..5 */
-	uint8_t reads; /* that it answers, or has out, at once */
+	uint8_t reads; /* READs that it answers, or has out, at once */
 	bool has_gid;
 	uint8_t gid[16];
 };
 
 struct wb__hello {
 	uint64_t object, term, number, session;
-	uint16_t index, count; /* this socket, sockets of the session */
+	uint16_t index, count; /* number of this socket; how many sockets the session has */
 	uint16_t slots; /* grants outstanding on this socket */
 	uint16_t over; /* WBP_BULK_OVER_* */
 	uint8_t nonce[WBP_BULK_NONCE];
@@ -127,10 +128,11 @@ struct wb__frame {
 /** wb__frame_bytes - size of the frame that starts with @prefix (8 bytes), or -EBADMSG (not a
  *  frame), WB_EVERSION. */
 int wb__frame_bytes(const uint8_t *prefix);
-/** wb__frame_decode - one whole frame of exactly @bytes bytes; 0 or -EBADMSG.  Untrusted input. */
+/** wb__frame_decode - decode one whole frame of exactly @bytes bytes; 0 or -EBADMSG.  The input may
+ * be hostile. */
 int wb__frame_decode(const uint8_t *p, size_t bytes, struct wb__frame *out);
-/** wb__frame_encode - into @out (WBP_BULK_FRAME_MAX bytes); returns the size.  TABLE: @f->range
- *  holds the encoded ranges. */
+/** wb__frame_encode - encode into @out (room for WBP_BULK_FRAME_MAX bytes); returns the size.
+ * TABLE: @f->range has the ranges, already encoded. */
 size_t wb__frame_encode(const struct wb__frame *f, uint8_t *out);
 
 /** wb__range_get - entry @i of the encoded ranges of a TABLE. */
@@ -148,12 +150,13 @@ static inline struct wb__range wb__range_get(const uint8_t *ranges, uint32_t i)
 /** wb__range_put - write entry @i; @ranges has room for it. */
 void wb__range_put(uint8_t *ranges, uint32_t i, const struct wb__range *r);
 
-/** wb__name_ok - a name: 1..63 printable ASCII characters without blanks. */
+/** wb__name_ok - is it a name: 1..63 printable ASCII characters without blanks? */
 bool wb__name_ok(const char *name);
 
 /* auth.c: MACs of the challenge, and the key of the TLS handshake after it. */
 enum wb__mac_role { WB__MAC_ACCEPTOR, WB__MAC_DIALER, WB__MAC_TLS };
-/** wb__mac - 0 or -EIO (the crypto library failed). */
+/** wb__mac - compute a MAC of the challenge, or the TLS key; 0 or -EIO (the crypto library
+ * failed). */
 int wb__mac(const uint8_t key[WB_XPORT_KEY_BYTES], enum wb__mac_role role,
 	const uint8_t hello[WBP_BULK_HELLO_BYTES], const uint8_t nonce[WBP_BULK_NONCE],
 	uint8_t out[WBP_BULK_MAC]);

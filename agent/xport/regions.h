@@ -2,11 +2,11 @@
 #ifndef WB_XPORT_REGIONS_H
 #define WB_XPORT_REGIONS_H
 /*
- * Which region a range of memory lies in: an index by address, so that a chunk costs what it has
- * ranges, however many regions there are.
+ * Which region a range of memory lies in: an index by address.  A chunk costs time by how many
+ * ranges it has, not by how many regions there are.
  *
- * Regions may overlap.  Of several that hold a range the oldest is found: who counts a use of it
- * finds the same one when the use is over, whatever came meanwhile.
+ * Regions may overlap.  If several hold a range, the oldest is found: so whoever counts a use of a
+ * region finds the same one when the use is over, whatever was added meanwhile.
  * Threads: one owner (the loop, or a rail).  Layer: xport (L2), internal.
  */
 #include "xport/xport.h"
@@ -17,7 +17,7 @@
 struct wb__region_key {
 	uint64_t object;
 	uintptr_t base, end;
-	uintptr_t reach; /* greatest end of this one and those of the object before it */
+	uintptr_t reach; /* greatest end of this key and those before it of the same object */
 	uint64_t age;
 	uint32_t id;
 };
@@ -29,9 +29,9 @@ struct wb__regions {
 	uint64_t n_looked; /* keys looked at so far, for tests */
 };
 
-/** wb__regions_put - @id, which is not in it, is @r. */
+/** wb__regions_put - add region @r under number @id, which must not be in the index. */
 void wb__regions_put(struct wb__regions *x, uint32_t id, const struct wb_xport_region *r);
-/** wb__regions_drop - forget @id; one that is not in it: nothing. */
+/** wb__regions_drop - forget @id; does nothing when it is not in the index. */
 void wb__regions_drop(struct wb__regions *x, uint32_t id);
 /** wb__regions_find - the oldest region of @object with all of [@p, @p + @bytes), or
  *  WB__REGION_NONE. */

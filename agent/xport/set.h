@@ -2,15 +2,15 @@
 #ifndef WB_XPORT_SET_H
 #define WB_XPORT_SET_H
 /*
- * A set of transports: what set.c (what is asked of it) and set_open.c (which they are) share.
+ * A set of transports: what set.c (its operations) and set_open.c (which transports it has) share.
  *
- * Each member is open as it is and keeps its own book.  Its place in the set is its tag, in the
- * upper bits of its connections' numbers (wb_xport_opts.tag).  The set's own is: regions, which
- * have a number in each; epochs, with the members that may carry them; and, for a peer that can be
- * reached in several ways, how often each has failed.
+ * Each member is a transport of its own and keeps its own book.  Its place in the set is its tag,
+ * in the upper bits of its connections' numbers (wb_xport_opts.tag).  The set itself keeps:
+ * regions, which have a number in each member; epochs, with the members that may carry them; and,
+ * for a peer that can be reached in several ways, how often each way has failed.
  *
- * Invariants: an epoch has a member, and no more than there are; an event that names a connection
- * comes from the member whose tag that has.
+ * Invariants: an epoch has at least one member, and no more than the set has; an event that names a
+ * connection comes from the member whose tag the connection's number has.
  * Threads: the loop's.  Layer: xport (L2), internal.
  */
 #include "base/base.h"
@@ -22,7 +22,7 @@
 
 struct wb__member {
 	struct wb_xport *x;
-	char endpoint[WB__WAY_MAX]; /* what it serves by; "" = it does not */
+	char endpoint[WB__WAY_MAX]; /* its part of the endpoint text; "" = it does not serve */
 	uint64_t off[WB__SET_OBJECTS_MAX]; /* objects whose memory it cannot have */
 	uint32_t n_off;
 };
@@ -43,14 +43,15 @@ struct wb__set_region {
 struct wb__trial {
 	struct wb_epoch_id epoch;
 	char peer[WB_XPORT_NAME_MAX];
-	uint8_t usable; /* members, a bit each */
+	uint8_t usable; /* members that may reach it, a bit each */
 	uint8_t fails[WB_XPORT_SET_MAX], is_said[WB_XPORT_SET_MAX];
-	char why[200]; /* the last that left the host was left; "" = none was */
+	/* Why the last way within the host was given up for one that leaves it; "" = none was. */
+	char why[200];
 };
 
 struct wb__set {
 	struct wb_xport base; /* first */
-	struct wb_xport_ops ops; /* its name and what it can are its own */
+	struct wb_xport_ops ops; /* a copy of wb__set_ops with name and caps of this set */
 	char name[WB__SET_NAMES_MAX];
 	struct wb__member m[WB_XPORT_SET_MAX];
 	uint32_t n, turn;
@@ -63,9 +64,9 @@ struct wb__set {
 	size_t n_trial, cap_trial;
 };
 
-/** wb__set_ops - the table of a set; .name and .caps are those of each. */
+/** wb__set_ops - operations of a set; each set fills in .name and .caps. */
 extern const struct wb_xport_ops wb__set_ops;
-/** wb__set_close - close the members and free; also what was not opened whole. */
+/** wb__set_close - close the members and free the set; also one that was not opened whole. */
 void wb__set_close(struct wb_xport *x);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef WB_XPORT_VERBS_HOST_H
 #define WB_XPORT_VERBS_HOST_H
 /*
- * What of RDMA this host has: devices, their ports, protection domains, registered memory.
+ * What RDMA this host has: devices, their ports, protection domains, registered memory.
  *
  * Devices.  Those that cannot be opened, or whose completion queues hold too little, are left out.
  * One that is over stays so, and its ports down, until the transport is opened again.
@@ -27,20 +27,22 @@
 #define WB__DEVICES_MAX 16
 #define WB__PORTS_MAX 16
 #define WB__DOMAINS_MAX 64 /* objects */
-#define WB__COMPLETIONS_MIN 32 /* that a completion queue has to hold */
+#define WB__COMPLETIONS_MIN 32 /* entries that a completion queue must be able to hold */
 #define WB__SAYS_MAX 512
 
 struct wb__device {
 	char name[64];
 	bool is_soft;
-	bool has_windows; /* of type 2B, and they are to be used */
-	const char *keys; /* whose keys are, and why; static */
-	uint8_t said; /* how a GPU's memory was registered, a bit each; the thread's */
-	_Atomic bool is_over; /* it or the kernel said so; set by who looks at its events */
+	bool has_windows; /* it has windows of type 2B, and they are to be used */
+	const char *keys; /* what its keys belong to, and why; static */
+	/* Ways of registering a GPU's memory that were logged, a bit each; the thread's. */
+	uint8_t said;
+	/* It is over, as it or the kernel said; set by the rail that looks at its events. */
+	_Atomic bool is_over;
 	char folder[IBV_SYSFS_PATH_MAX]; /* the kernel's, while the device is there; "": none */
 	struct ibv_context *ctx;
 	struct ibv_device_attr attr;
-	struct ibv_pd *pd[WB__DOMAINS_MAX]; /* by number of the object */
+	struct ibv_pd *pd[WB__DOMAINS_MAX]; /* by index of the object in wb__host.object */
 };
 
 /* What a queue pair needs of its port; a copy is taken when one is made. */
@@ -54,7 +56,7 @@ struct wb__port_at {
 };
 
 struct wb__port {
-	uint32_t device; /* number in the host's table */
+	uint32_t device; /* index in wb__host.device */
 	uint8_t num;
 	_Atomic bool is_up;
 	_Atomic uint32_t turn;
@@ -66,22 +68,25 @@ enum wb__memory_state { WB__MEM_PENDING, WB__MEM_READY, WB__MEM_FAILED };
 /* A region of the book as devices see it. */
 struct wb__memory {
 	uint32_t id;
-	uint64_t serial; /* never again */
+	uint64_t serial; /* different for each wb__memory */
 	struct wb_xport_region r;
-	enum wb__memory_state state; /* loop; rails hear of it with the pointer */
+	enum wb__memory_state state; /* the loop's; rails are told it together with the pointer */
 	int code; /* FAILED */
-	bool is_done, is_removed; /* loop: given back; removed by the user */
-	bool is_readonly; /* no landing: a source alone, or mapped without the right to write */
-	struct ibv_mr *mr[WB__DEVICES_MAX]; /* NULL: a device that cannot, or is gone */
-	/* Devices that its bytes go by while they can, a bit each: of a GPU's the nearest of those
-	 * that have it, else all. */
+	bool is_done, is_removed; /* the loop's: given back by the thread; removed by the user */
+	/* It is no landing: a source only, or mapped without the right to write. */
+	bool is_readonly;
+	/* By device; NULL: the device cannot have it, or is gone. */
+	struct ibv_mr *mr[WB__DEVICES_MAX];
+	/* Devices by which its bytes go while they can, a bit each: for a GPU's memory the nearest
+	 * of those that have it, else all. */
 	uint32_t near;
-	/* Devices that others read it from by windows alone, a bit each; by the region's own key
-	 * from the rest: those that have none, and memory that cannot have them. */
+	/* Devices from which others read it by windows only, a bit each.  From the rest (devices
+	 * without windows; memory that cannot have them) they read it by the region's own key. */
 	uint32_t by_window;
-	enum wb_xport_path path; /* as state: set with it */
-	char says[WB__SAYS_MAX]; /* which devices, or why none; a GPU's */
-	_Atomic uint32_t refs; /* the loop and each rail; the last lets the thread free it */
+	enum wb_xport_path path; /* set together with state */
+	char says[WB__SAYS_MAX]; /* for a GPU's memory: which devices have it, or why none */
+	/* Of the loop and of each rail; after the last the thread frees it. */
+	_Atomic uint32_t refs;
 	struct wb__memory *next, *all_next, **all_back;
 };
 
@@ -92,10 +97,11 @@ struct wb__host {
 	uint32_t n_device;
 	struct wb__port port[WB__PORTS_MAX];
 	uint32_t n_port;
-	int alarm_fd; /* in every rail's epoll, edge by edge: a port changed */
-	int done_fd; /* the loop's, written when memory is ready */
+	int alarm_fd; /* in every rail's epoll, edge-triggered: a port changed */
+	int done_fd; /* the loop's eventfd, written when memory is ready */
 	_Atomic int *done_signalled;
-	_Atomic uint32_t n_done; /* in the list below: that it is empty is seen without the lock */
+	/* Length of the list below, so that an empty one is seen without the lock. */
+	_Atomic uint32_t n_done;
 	pthread_mutex_t lock; /* guards: what follows, ports' at, devices' pd; leaf */
 	pthread_cond_t work;
 	uint64_t object[WB__DOMAINS_MAX];
@@ -108,55 +114,59 @@ struct wb__host {
 
 /** wb__host_open - open the devices that rails name ("DEVICE[/PORT]@.."), or all, and their active
  *  ports.  Devices that cannot be opened are logged and left out.  0; -ENOTSUP (no library),
- *  -ENODEV (no port is active, a rail names a device that is not here), -ENOMEM.  Loop. */
+ *  -ENODEV (no port is active, a rail names a device that is not here), -ENOMEM, or what the system
+ *  says; then too call wb__host_close().  Loop. */
 int wb__host_open(struct wb__host *h, const struct wb_xport_opts *o, struct wb_err *err);
-/** wb__host_is_soft - all its devices are the kernel's (rxe, siw), over a network interface.  Loop.
- */
+/** wb__host_is_soft - are all its devices the kernel's (rxe, siw), over a network interface?
+ * Loop. */
 bool wb__host_is_soft(const struct wb__host *h);
-/** wb__host_close - rails have ended: let go of all memory, close the devices.  Also after a failed
- *  open. */
+/** wb__host_close - release all memory and close the devices; rails have ended.  Also after a
+ * failed open. */
 void wb__host_close(struct wb__host *h);
 
-/** wb__host_port_of - the port of a rail: that its address names; where rails are apart, that which
- *  has its IP address as GID; else by its index.  Loop. */
+/** wb__host_port_of - index of a rail's port: the one that its address names; where rails are
+ * apart, the one that has its IP address as GID; else chosen by the rail's index.  Loop. */
 uint32_t wb__host_port_of(struct wb__host *h, const struct wb__rail *r);
-/** wb__host_address - what follows the device's name in a rail's address. */
+/** wb__host_address - the part of a rail's address that follows the device's name; borrowed. */
 const char *wb__host_address(const char *addr);
-/** wb__host_look - take a device's events (its async_fd was readable) into the ports.  One rail. */
+/** wb__host_look - a device's async_fd was readable: apply its events to the ports.  Only the rail
+ * that looks at events. */
 void wb__host_look(struct wb__host *h, struct wb__device *d);
 /** wb__host_find - look whether devices are still there.  Some drivers (rxe) tell nobody that a
- *  device is removed: its folder goes, and the kernel waits until all have closed it, while it
- *  works as before.  A system call a device.  The rail of wb__host_look(). */
+ * device is removed: its folder goes, and the kernel waits until all have closed it, while it works
+ * as before.  Costs a system call for each device.  Only the rail of wb__host_look(). */
 void wb__host_find(struct wb__host *h);
 /** wb__host_at - a copy of what port @i is now.  Any thread. */
 struct wb__port_at wb__host_at(struct wb__host *h, uint32_t i);
-/** wb__host_is_near - @gid is an address of the network that port @i is on, so that nothing has to
- * route between the two; false also where that is not known.  Any thread. */
+/** wb__host_is_near - is @gid an address of the network that port @i is on, so that nothing has to
+ * route between the two?  False also when that is not known.  Any thread. */
 bool wb__host_is_near(struct wb__host *h, uint32_t i, const uint8_t gid[16]);
 /** wb__host_name_port - "mlx5_0 port 1 (GID ::ffff:10.0.0.1)" into @out.  Any thread. */
 void wb__host_name_port(struct wb__host *h, uint32_t i, char *out, size_t cap);
-/** wb__host_name_gid - the same, with the GID that the port had at some time. */
+/** wb__host_name_gid - the same, with a GID that the port had at some time. */
 void wb__host_name_gid(
 	const struct wb__host *h, uint32_t i, const union ibv_gid *gid, char *out, size_t cap);
-/** wb__host_keys - whose keys are, by each device: "fake0: of .., by ..; fake1: ..".  Any thread.
- */
+/** wb__host_keys - what the keys of each device belong to: "fake0: of .., by ..; fake1: ..".  Any
+ * thread. */
 void wb__host_keys(const struct wb__host *h, char *out, size_t cap);
-/** wb__host_reduced - one of the ports in @used, a bit each, that is down, as a sentence into @out;
- *  false: none is.  Any thread. */
+/** wb__host_reduced - one of the ports in @used (a bit each) that is down, as a sentence into @out;
+ * false: none is.  Any thread. */
 bool wb__host_reduced(struct wb__host *h, uint32_t used, char *out, size_t cap);
-/** wb__host_pd - the domain of @object on device @d; NULL: cannot be made.  Any thread, locks. */
+/** wb__host_pd - the domain of @object on device @d; NULL: it cannot be made.  Any thread;
+ * locks. */
 struct ibv_pd *wb__host_pd(struct wb__host *h, uint32_t d, uint64_t object);
 
 /* memory.c: what the thread does, with the host. */
 void *wb__host_thread(void *arg);
-/** wb__host_register - begin to register; wb__host_done() gives it back, READY or FAILED.  NULL:
- *  -ENOMEM.  @refs: who will let go of it.  r->gpu.dmabuf_fd is taken, but for a failure: it is
- *  closed when devices have the memory, or when it is let go of.  Loop. */
+/** wb__host_register - begin to register @r; wb__host_done() gives it back, READY or FAILED.  NULL:
+ * no memory.  @refs: how many users will let go of it.  r->gpu.dmabuf_fd is taken, unless this
+ * fails: it is closed when devices have the memory, or when the last user has let go.  Loop. */
 struct wb__memory *wb__host_register(
 	struct wb__host *h, uint32_t id, const struct wb_xport_region *r, uint32_t refs);
-/** wb__host_done - one that is done, or NULL.  Locks only where there is one.  Loop. */
+/** wb__host_done - memory whose registering is over, or NULL.  Locks only when there is some.
+ * Loop. */
 struct wb__memory *wb__host_done(struct wb__host *h);
-/** wb__host_let_go - one of its users is through with it.  Any thread, locks for the last. */
+/** wb__host_let_go - one user of the memory needs it no more.  Any thread; the last one locks. */
 void wb__host_let_go(struct wb__host *h, struct wb__memory *m);
 
 #endif
