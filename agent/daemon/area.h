@@ -12,16 +12,16 @@ struct wb__worker_area {
 	int fd;
 	uint64_t bytes;
 	uint8_t *map;
-	void **base; /* owned: shadow of each memory object */
-	uint32_t region; /* of the transport; UINT32_MAX = none */
-	bool is_new; /* the worker does not have it yet */
+	void **base; /* owned: address of each memory object's shadow */
+	uint32_t region; /* number of its region at the transport; UINT32_MAX = none */
+	bool is_new; /* the worker has not been sent it yet */
 	bool in_core;
 };
 
 struct wb_err;
 struct wb_loop;
 
-/* One whose pages are being taken. */
+/* An area whose pages are being taken. */
 struct wb__area_raw {
 	bool is_made;
 	int fd;
@@ -33,20 +33,21 @@ struct wb__area_in {
 	struct wb_loop *loop;
 	const uint64_t *mem_bytes; /* of each memory object */
 	uint32_t n_mem;
-	uint64_t used; /* bytes of it that will be written; when nearly all: the pages are taken */
+	/* Bytes of it that will be written; if these are nearly all, the pages are taken. */
+	uint64_t used;
 };
 
-/** wb__worker_area_create - a new one, empty.  @raw: kept by the caller between calls, zeroed at
- * first.  0; -EINPROGRESS: again later; or negative. */
+/** wb__worker_area_create - make a new area, empty.  @raw: kept by the caller between calls, zeroed
+ * at first.  0; -EINPROGRESS: call it again later; or negative. */
 int wb__worker_area_create(const struct wb__area_in *in, struct wb__area_raw *raw,
 	struct wb__worker_area **out, struct wb_err *err);
-/** wb__area_raw_drop - it is not wanted any more. */
+/** wb__area_raw_drop - the area that is being made is not wanted any more. */
 void wb__area_raw_drop(struct wb__area_raw *raw);
-/** wb__worker_area_import - one that a worker has kept; untrusted.  @fd: borrowed.  0; -EINVAL when
- * it is not an area for these memory objects; -ENOMEM. */
+/** wb__worker_area_import - map an area that a worker has kept; its content is not trusted.  @fd:
+ * borrowed.  0; -EINVAL: it is no area for these memory objects; -ENOMEM. */
 int wb__worker_area_import(const uint64_t *mem_bytes, uint32_t n_mem, uint64_t bytes, int fd,
 	struct wb__worker_area **out, struct wb_err *err);
-/** wb__worker_area_head - the page that says what is inside. */
+/** wb__worker_area_head - the page that says what the area holds. */
 static inline struct wb_area_head *wb__worker_area_head(const struct wb__worker_area *a)
 {
 	return (struct wb_area_head *)(void *)a->map;

@@ -5,10 +5,11 @@
  * Who may read this agent's metrics, with --metrics-auth: an agent may ask the API server nothing,
  * so it asks the operator, over the connection that it has anyway (READER).
  *
- * No answer is remembered here: without the operator nobody reads, and its word is as young as it
- * says.  Bounded: a few questions at a time, so many a second, and each for a few seconds.  Anybody
- * can show made-up tokens, so no address has all of that, and tokens that were good before are
- * asked about whatever else is (a digest is kept of them, by a key of this run).
+ * No answer is remembered here: without the operator nobody may read, and an answer is no older
+ * than what the operator says.  Bounded: only a few questions at a time, only so many a second, and
+ * each for a few seconds.  Anybody can show made-up tokens.  So no single address can use up all of
+ * that, and there are a few more places for tokens that were good before (of which digests are
+ * kept, by a key of this run).
  *
  * Invariant: each question ends once, with the answer, its time, its connection or the agent.
  * Threads: the loop's.  Layer: daemon (L4).
@@ -23,18 +24,20 @@ struct wb_msg_reader_answer;
 
 /** wb__gate_create - 0 or -ENOMEM. */
 int wb__gate_create(struct wb__agent *a, struct wb__gate **out);
-/** wb__gate_destroy - who still waits hears that the agent stops.  NULL is allowed. */
+/** wb__gate_destroy - answer those who still wait that the agent stops, and free it.  NULL is
+ * allowed. */
 void wb__gate_destroy(struct wb__gate *g);
-/** wb__gate_ask - @held goes on, now or later: with 0, or with -EACCES (@token is of nobody),
- *  -EPERM (its owner may not), or what kept us from finding out; and a sentence.
- *  @source: where it was asked from (wb_http_source), copied. */
+/** wb__gate_ask - ask whether @token may read.  @held goes on now or later, with a sentence and 0,
+ * -EACCES (@token is nobody's), -EPERM (its owner may not read), or what kept us from finding out.
+ * @source: where the question came from (wb_http_source), copied. */
 void wb__gate_ask(
 	struct wb__gate *g, const char *token, const char *source, struct wb_http_held *held);
-/** wb__gate_answer - the operator's, which came over @l.  Of an unknown question it is dropped.
- *  @g NULL: nobody has asked. */
+/** wb__gate_answer - the operator's answer, which came over @l; dropped if the question is not
+ * known.  @g NULL: nobody has asked. */
 void wb__gate_answer(
 	struct wb__gate *g, const struct wb__oplink *l, const struct wb_msg_reader_answer *m);
-/** wb__gate_lost - the connection @l is gone, and with it what was asked over it.  @g as above. */
+/** wb__gate_lost - the connection @l is gone, and with it the questions that were asked over it.
+ * @g NULL is allowed. */
 void wb__gate_lost(struct wb__gate *g, const struct wb__oplink *l);
 
 #endif

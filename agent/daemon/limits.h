@@ -2,29 +2,32 @@
 #ifndef WB_DAEMON_LIMITS_H
 #define WB_DAEMON_LIMITS_H
 /*
- * What a plan asks of this process, held against what it may have: bulk connections, open files.
+ * What a plan needs of this process, compared with what the process may have: bulk connections,
+ * open files.
  *
- * Any agent may have to get a chunk from any other that can have it, so each that has rollout
- * workers is counted to dial all others.  A plan that is not within the limits is refused: it would
+ * Any agent may have to get a chunk from any other that can have it, so each agent with rollout
+ * workers is counted as dialling all others.  A plan that exceeds a limit is refused: else it would
  * begin, and engines would be Torn for want of a connection.  Pure.  Layer: daemon (L4).
  */
 #include "daemon/options.h"
 #include "transfer/roster.h"
 
-/* Of one plan.  The plan that takes its place lives beside it for a while. */
+/* What one plan needs.  For a while the plan that takes its place lives beside it. */
 struct wb__limits_need {
-	uint64_t conns, files; /* files: sockets of those, and control channels */
+	/* conns: bulk connections; files: their sockets, and control channels */
+	uint64_t conns, files;
 };
 
 struct wb__limits_in {
-	uint32_t n_rail; /* that it has */
+	uint32_t n_rail; /* rails of this agent */
 	const struct wb_roster
-		*roster; /* its workers' rails too: each set has connections of its own */
-	/* By object served here: what the plan it has needs. */
+		*roster; /* with workers' rails, as each set of rails has its own connections */
+	/* By object served here: what the plan that it has now needs. */
 	const struct wb__limits_need *has;
-	uint32_t object; /* whose plan this is */
-	uint64_t open_files; /* that the process may have */
-	uint32_t n_memory; /* memory objects that transports keep open, each and for each rail */
+	uint32_t object; /* object that this plan is of */
+	uint64_t open_files; /* open files that the process may have */
+	/* memory objects that transports keep open: a few files each, and one more for each rail */
+	uint32_t n_memory;
 };
 
 /**

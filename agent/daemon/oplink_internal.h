@@ -5,8 +5,8 @@
  * Shared by oplink.c (the connection), opmsg.c (what messages mean) and uplink.c (what goes up).
  * Not for others.
  *
- * Invariants: there is a channel exactly while the session is not DOWN, and what comes is of that
- * one; content is uploaded one after the other, and only the first has been begun.
+ * Invariants: there is a channel exactly while the session is not DOWN, and what comes is from that
+ * channel; content is uploaded one item after the other, and only the first has been begun.
  */
 #include "base/err.h"
 #include "base/hash.h"
@@ -21,7 +21,7 @@ struct wb_timer;
 #define UPLOADS_MAX 4096
 
 struct clock_sample {
-	int64_t offset_ns; /* our clock less the operator's */
+	int64_t offset_ns; /* this agent's clock minus the operator's */
 	uint64_t error_ns;
 };
 
@@ -35,62 +35,67 @@ struct upload {
 
 struct wb__oplink {
 	struct wb__agent *a;
-	const struct wb__served *served; /* of the options */
+	const struct wb__served *served; /* borrowed from the options */
 	uint32_t index; /* of the object among those served here */
-	struct wb_object_id id; /* the object's; uid 0 = not known yet */
+	struct wb_object_id id; /* of the object; uid 0 = not known yet */
 	struct wb_tls *tls;
 	struct wb_chan *chan;
 	struct wb_session session;
-	struct wb_timer *timer; /* retry when down, else what the session has to do */
-	struct wb_timer *news_timer; /* list of workers, uploads */
+	struct wb_timer *timer; /* when down: the next try; else: what the session has to do */
+	struct wb_timer *news_timer; /* sends the list of workers, and uploads */
 	struct wb_rng rng;
 	uint64_t backoff_ns;
 	bool is_closing;
 	uint64_t n_up;
 	char address[300];
-	char leader_host[WBP_HOST_MAX + 1]; /* where a standby sent us; "" = dial the address */
+	/* Where a standby operator sent us; "" = dial the address. */
+	char leader_host[WBP_HOST_MAX + 1];
 	uint16_t leader_port;
-	bool is_sent_on; /* what is dialled is where a standby sent us */
+	bool is_sent_on; /* the present dial goes where a standby sent us */
 	char trouble[WB_ERR_MSG_MAX];
-	uint64_t term, term_operator; /* highest heard */
+	uint64_t term, term_operator; /* highest terms that were heard */
 	uint64_t memory_limit_bytes;
 	char object[WBP_NAME_MAX + 1], model[WBP_NAME_MAX + 1]; /* "" = not known yet */
 	struct clock_sample clock, sample[8];
 	uint64_t n_sample;
 	struct wb__plans *plans;
 	bool workers_due;
-	char reduced[300]; /* a port that is down, as the operator was told; "" = none is */
+	char reduced[300]; /* the port that is down, as the operator was told; "" = none */
 	struct upload *upload; /* owned */
 	size_t n_upload, upload_cap;
-	struct wb_keep reports; /* until the operator has answered what was sent after */
+	/* Reports, each kept until the operator has answered something that was sent after it. */
+	struct wb_keep reports;
 };
 
-/** wb__oplink_arm - the session's state has changed: look when it has something to do. */
+/** wb__oplink_arm - the session's state has changed: set the timer for what it has to do next. */
 void wb__oplink_arm(struct wb__oplink *l);
-/** wb__oplink_on_heartbeat - the answer to ours: which reports were heard, and how far the
- *  operator's clock is from this one.  One that asks was answered by the session. */
+/** wb__oplink_on_heartbeat - the answer to a heartbeat of ours: it says which reports were heard,
+ * and how far the operator's clock is from this one.  (The session answers the operator's own
+ * heartbeats.) */
 void wb__oplink_on_heartbeat(struct wb__oplink *l, const struct wb_msg_heartbeat *m);
 
 /* opmsg.c */
-/** wb__oplink_act - do what the operator says; what has no place in the present state ends the
- *  channel.  @m is the caller's, as far as it is not taken. */
+/** wb__oplink_act - do what the operator says; a message that has no place in the present state
+ * ends the channel.  @m stays the caller's, except what is taken out of it. */
 void wb__oplink_act(struct wb__oplink *l, uint16_t type, union wb_msg *m);
 
 /* uplink.c */
-/** wb__oplink_news - timer: send the list of workers and parts of uploads. */
+/** wb__oplink_news - timer function: send the list of workers, and parts of uploads. */
 void wb__oplink_news(void *cookie);
 /** wb__oplink_look_at_rails - tell the operator when a port went down, or came up. */
 void wb__oplink_look_at_rails(struct wb__oplink *l);
-/** wb__uploads_add - WANT came: queue its digests; news_timer sends them.  What is no digest, or
- *  too many, ends the channel. */
+/** wb__uploads_add - WANT came: queue its digests; news_timer sends their content.  A digest that
+ * is malformed, or too many of them, ends the channel. */
 void wb__uploads_add(struct wb__oplink *l, const struct wb_msg_want *m);
-/** wb__uploads_reset - forget all of them, as a new channel begins without any. */
+/** wb__uploads_reset - forget all uploads, since a new channel begins without any. */
 void wb__uploads_reset(struct wb__oplink *l);
 
 /* optls.c */
-/** wb__oplink_tls - make or refresh the context for the next dial.  Blocks for small files. */
+/** wb__oplink_tls - make or refresh the TLS context for the next dial.  0 or negative.  Blocks for
+ * small files. */
 int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err);
-/** wb__oplink_token - the pod's token, secret; NULL or "" = none.  wb__oplink_token_free(). */
+/** wb__oplink_token - read the pod's token, which is secret; NULL or "" = none.  Release with
+ * wb__oplink_token_free(). */
 char *wb__oplink_token(const struct wb__oplink *l);
 void wb__oplink_token_free(char *token);
 

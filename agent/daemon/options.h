@@ -18,15 +18,15 @@ struct wb_err;
 
 #define WB__OBJECTS_MAX 8 /* served by one agent */
 
-/* An object and how the operator lets us speak for it. */
+/* An object that is served here, and how we prove to the operator that we may speak for it. */
 struct wb__served {
-	const char *object; /* "" = what the operator says */
+	const char *object; /* "" = the object that the operator names */
 	const char *psk_file; /* "" = a token instead */
 	const char *token_file;
 };
 
 struct wb__options {
-	const char *name, *node; /* borrowed from argv or static, as all strings here */
+	const char *name, *node; /* borrowed from argv or static, like all strings here */
 	const char *socket;
 	uint32_t socket_mode; /* 0 = 0600, with a token 0666 */
 	struct wb_cli_addr operator;
@@ -44,18 +44,19 @@ struct wb__options {
 	const char *rail_device; /* verbs: "" = any; else "DEVICE[/PORT],.." one a rail */
 	uint32_t rdma_traffic_class, rdma_service_level; /* verbs */
 	bool no_rdma_windows; /* verbs */
-	const char *named[WB_XPORT_RAILS_MAX]; /* what each is (rails.h); none: all alike */
+	/* What each rail is (rails.h); n_named 0: all alike. */
+	const char *named[WB_XPORT_RAILS_MAX];
 	uint32_t n_named;
-	uint64_t staging_limit_bytes; /* 0 = what the control group leaves */
-	uint64_t buffer_bytes; /* 0 = from the object and the number of workers */
+	uint64_t staging_limit_bytes; /* 0 = as much as the control group leaves */
+	uint64_t buffer_bytes; /* 0 = by the object and the number of workers */
 	const char *port_file; /* NULL = none */
 	struct wb_cli_addr http;
-	bool asks_for_metrics; /* for a token */
+	bool asks_for_metrics; /* metrics are shown only for a token that may read them */
 	uint64_t grace_ns;
 	const char *probe; /* "" = run; else ask a running agent: see probe.h */
 };
 
-/** wb__options_parse - read the command line.  As wb_cli_parse. */
+/** wb__options_parse - read the command line; returns as wb_cli_parse(). */
 int wb__options_parse(int argc, char **argv, struct wb__options *o, struct wb_err *err);
 
 #endif

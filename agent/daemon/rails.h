@@ -2,11 +2,12 @@
 #ifndef WB_DAEMON_RAILS_H
 #define WB_DAEMON_RAILS_H
 /*
- * The rails of this agent: which network interfaces they are, and which workers each belongs to.
+ * The rails of this agent: which network interfaces they are, and which workers each rail belongs
+ * to.
  *
  * A rail that is named (--rail) is one network interface, by its address, and belongs to workers:
- * what they send and get goes over it alone.  Rails that are only counted (--rails) share the
- * listen address and all carry for everybody.
+ * what they send and get goes over it only.  Rails that are only counted (--rails) share the listen
+ * address, and all of them carry for everybody.
  *
  * Layer: daemon (L4).
  */
@@ -22,22 +23,23 @@
 
 struct wb__rail {
 	char addr[WB__ADDR_MAX]; /* own address, numeric */
-	char interface[64]; /* that has it; "" = not found */
+	char interface[64]; /* interface that has the address; "" = not found */
 	uint64_t bytes_per_s; /* cap in each direction; 0 = none */
 	uint64_t link_bytes_per_s; /* what the interface can do; 0 = not known */
 	int numa; /* node of the interface, WB_NUMA_UNKNOWN */
-	uint64_t places; /* of the workers that it was given to, a bit each; 0 = to be found */
-	cpu_set_t cpus; /* of its node */
+	uint64_t places; /* places of workers that --rail names, a bit each; 0 = it names none */
+	cpu_set_t cpus; /* CPUs of its NUMA node */
 };
 
 struct wb__rails {
 	struct wb__rail rail[WB_XPORT_RAILS_MAX];
 	uint32_t n;
-	bool is_named; /* else they share one address, and no worker has its own */
+	/* Named by --rail; else they share one address, and no worker has a rail of its own. */
+	bool is_named;
 };
 
-/** wb__rail_rate - what a rail carries a second in each direction, for plans: its cap, or what its
- * interface can do if that is less.  0 = not known. */
+/** wb__rail_rate - bytes a second that a rail carries in each direction, for plans: its cap, or
+ * what its interface can do if that is less.  0 = not known. */
 static inline uint64_t wb__rail_rate(const struct wb__rail *r)
 {
 	return r->bytes_per_s && (!r->link_bytes_per_s || r->bytes_per_s < r->link_bytes_per_s)
@@ -45,8 +47,9 @@ static inline uint64_t wb__rail_rate(const struct wb__rail *r)
 		       : r->link_bytes_per_s;
 }
 
-/** wb__rail_nic - a number for the interface whose rate is the rail's, by its address, so that it
- * is the same in all agents that use it; 0 = the cap is less, or nothing is known. */
+/** wb__rail_nic - a number that stands for the rail's interface, made from its address, so that it
+ * is the same in all agents that use the interface; 0 = the rail's cap is less than what the
+ * interface can do, or nothing is known. */
 static inline uint64_t wb__rail_nic(const struct wb__rail *r)
 {
 	return r->link_bytes_per_s && wb__rail_rate(r) == r->link_bytes_per_s
@@ -55,10 +58,11 @@ static inline uint64_t wb__rail_nic(const struct wb__rail *r)
 }
 
 /** wb__rails_find - the rails that the options ask for
- * @listen:	own address of those that are only counted
- * @family:	an address of the family that is taken of an interface that has several; "" = any
- * Blocks (name service).  0, or negative with the option named: no address of this host, twice the
- * same.
+ * @listen:	own address of rails that are only counted
+ * @family:	an address; when an interface has several, one of this address's family is taken; ""
+ *		= any
+ * Blocks (name service).  0, or negative with the option named: no address of this host, the same
+ * address twice.
  */
 int wb__rails_find(const struct wb__options *o, const char *listen, const char *family,
 	struct wb__rails *out, struct wb_err *err);
@@ -67,19 +71,19 @@ struct wb__rails_worker {
 	enum wb_role role;
 	const char *engine; /* borrowed; NULL or "" = none */
 	int64_t rank; /* as claimed, -1 = none */
-	uint32_t id; /* decides where nothing else does */
+	uint32_t id; /* decides between workers that are equal otherwise */
 	int numa; /* node that it runs on, WB_NUMA_UNKNOWN */
-	uint32_t rails; /* out: those that carry its bytes, a bit each; 0 = all */
+	uint32_t rails; /* out: rails that carry its bytes, a bit each; 0 = all */
 };
 
 /**
- * wb__rails_share - whose each rail is
- * @w:	all @n workers of one object here; put in order, and .rails set
- * Workers have places from 0 on, trainers and rollouts each by engine and rank: those of one place
- * are taken to share a GPU.  A rail that names places belongs to the workers there.  The other
- * rails go round among the workers that none names: those of a NUMA node among its workers, and
- * where either is not known, or has nobody, among the rest.  Of those none is left over; a worker
- * for which there is none uses all.  Pure.
+ * wb__rails_share - decide which workers each rail belongs to
+ * @w:	all @n workers of one object here; are sorted, and .rails is set
+ * Trainers have places from 0 on, and so have rollouts, each in the order of engine and rank: a
+ * trainer and a rollout of one place are taken to share a GPU.  A rail that names places belongs to
+ * the workers there.  The other rails go round among the workers that no rail names: rails of a
+ * NUMA node among its workers, and where the node is not known, or has no worker, among the rest.
+ * No rail is left over; a worker that gets none uses all.  Pure.
  */
 void wb__rails_share(const struct wb__rails *r, struct wb__rails_worker *w, uint32_t n);
 

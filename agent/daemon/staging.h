@@ -13,28 +13,29 @@ struct wb_err;
 struct wb_p_object;
 struct wb_roster;
 
-/* What a plan is to be staged by; all borrowed. */
+/* What staging for a plan goes by; all borrowed. */
 struct wb__staging_in {
 	const struct wb_roster *roster;
 	const struct wb_p_object *object;
 	uint32_t object_index; /* among those served here */
-	uint64_t buffer_bytes; /* slots that it wants, which count against the limit too */
+	uint64_t buffer_bytes; /* slots that the plan wants, which count against the limit, too */
 };
 
-/** wb__staging_check - may this plan have its slots and its staging?  Nothing is taken.  0; -ENOMEM
- *  with the figures when it is more than --staging-limit or the control group allows. */
+/** wb__staging_check - may this plan have its slots and its staging memory?  Takes nothing.  0;
+ * -ENOMEM with the figures when it is more than --staging-limit or the control group allows. */
 int wb__staging_check(
 	const struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err);
 /**
  * wb__staging_reserve - take the memory that the object's mode needs for this plan
- * After wb__staging_check() and wb__env_arena_use().  Again for a plan that needs no more: nothing.
- * Returns 0; -ENOMEM; -EBUSY while what is there is in use, and -EINPROGRESS while pages are taken:
- * call again later.
+ * Call it after wb__staging_check() and wb__env_arena_use().  Does nothing for a plan that needs no
+ * more than there is.  Returns 0; -ENOMEM; -EBUSY while the memory that is there is in use, and
+ * -EINPROGRESS while pages are taken: call it again later.
  */
 int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err);
 
-/** wb__staging_left - what the control group's limit leaves beside all staging there is and the
- *  slots, of which object @index has @buffer_bytes at least; UINT64_MAX where there is no limit. */
+/** wb__staging_left - bytes that the control group's limit leaves beside all staging that there is
+ * and all slots, of which object @index is counted with at least @buffer_bytes; UINT64_MAX: there
+ * is no limit. */
 uint64_t wb__staging_left(const struct wb__agent *a, uint32_t index, uint64_t buffer_bytes);
 
 #endif

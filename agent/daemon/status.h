@@ -7,8 +7,8 @@
 struct wb__agent;
 struct wb_buf;
 
-/** wb__status_json - append one object: who it is, the operator, its workers, the core's objects.
- */
+/** wb__status_json - append one object: who the agent is, the operator, its workers, the core's
+ * objects. */
 void wb__status_json(struct wb__agent *a, struct wb_buf *out);
 
 #endif

@@ -4,7 +4,8 @@
 /*
  * The last few thousand marks and spans of this agent, for /trace (opens in Perfetto).
  *
- * Bounded: the oldest go.  Times are the wall clock.  Loop thread.  Layer: daemon (L4).
+ * Bounded: the oldest entries are overwritten.  Times are the wall clock.
+ * Loop thread.  Layer: daemon (L4).
  */
 #include <stdint.h>
 
@@ -15,13 +16,13 @@ struct wb__trace_ring;
 struct wb__trace_ring *wb__trace_create(const char *agent, uint32_t n);
 /** wb__trace_destroy - free it; NULL is allowed. */
 void wb__trace_destroy(struct wb__trace_ring *t);
-/** wb__trace_mark - something happened to @who (both copied, cut). */
+/** wb__trace_mark - something happened to @who (@what and @who are copied, and cut if too long). */
 void wb__trace_mark(struct wb__trace_ring *t, const char *what, const char *who, uint64_t transfer,
 	uint64_t value);
 /** wb__trace_span - something lasted from @begin_wall_ns to @end_wall_ns. */
 void wb__trace_span(struct wb__trace_ring *t, const char *what, const char *who, uint64_t transfer,
 	uint64_t begin_wall_ns, uint64_t end_wall_ns);
-/** wb__trace_json - append {"traceEvents": [...]} of @transfer (0 = all). */
+/** wb__trace_json - append {"traceEvents": [...]} with the entries of @transfer (0 = all). */
 void wb__trace_json(const struct wb__trace_ring *t, uint64_t transfer, struct wb_buf *out);
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef WB_DAEMON_WORKER_H
 #define WB_DAEMON_WORKER_H
 /*
- * A worker as attached: its layout, its memory as mapped here, its lane and its poll page.
+ * A worker as it attached: its layout, its memory as mapped here, its lane and its poll page.
  *
  * Made from what an untrusted process sent: every length and index is checked.  Lives until the
  * core says that nothing uses it any more.  Loop thread.  Layer: daemon (L4).
@@ -26,42 +26,44 @@ struct wb__worker {
 	struct wb__agent *a;
 	struct wb_seq *conn; /* NULL = it left */
 	uint32_t id, pid;
-	uint32_t object_index; /* which of those served here */
-	uint32_t number; /* from 1, among those attached here */
+	uint32_t object_index; /* which of the objects served here */
+	uint32_t number; /* from 1, among the workers attached here */
 	char name[WB_XPORT_NAME_MAX + 64]; /* "rollout-0/worker 3 (rank 2)" */
 	char *object, *model, *engine; /* owned */
 	enum wb_role role;
 	int64_t rank;
 	int numa; /* node that it runs on, WB_NUMA_UNKNOWN */
 	uint32_t sender_staging, receiver_staging;
-	const struct wb_manifest *manifest; /* of the contents */
+	const struct wb_manifest *manifest; /* borrowed from the contents */
 	const struct wb_map *map;
-	struct wb__table t; /* its memory; part of it only it can touch: its lane runs there */
-	uint64_t region_object; /* of the table's regions; 0 = not registered */
+	/* Its memory; where only the worker itself can touch part of it, its lane runs there. */
+	struct wb__table t;
+	/* Object that the table's regions are registered for; 0 = not registered. */
+	uint64_t region_object;
 	struct wb_poll_page *page; /* mapped */
 	int page_fd;
 	struct wb_lane *lane;
-	/* Owned struct; NULL = the lane is a thread over mappings of this process.  Else it is a
-	 * remote one, whose other side is the library in the worker, or imports. */
+	/* Owned; NULL = the lane is a thread that works on mappings of this process.  Else the lane
+	 * is remote, and its other side is the library in the worker, or imports. */
 	struct wb_lane_remote_fds *lane_fds;
 	struct wb_watch *lane_watch;
-	struct wb__imports *imports; /* owned; its memory of a GPU, here; NULL = none */
-	bool is_lane_known; /* who has the other side; until its memory goes */
-	struct wb__ending *ending; /* owned; its process may not be gone, and its lane runs there */
-	bool is_import_old; /* imports are of memory that it does not offer any more */
-	char lane_why[WBP_TEXT_MAX]; /* the worker has it, of memory of a GPU: why; or "" */
+	struct wb__imports *imports; /* owned; its memory of a GPU, imported here; NULL = none */
+	bool is_lane_known; /* it is known who has the other side, until the worker's memory goes */
+	struct wb__ending *ending; /* owned; waits for its process to end, in which its lane runs */
+	bool is_import_old; /* imports has memory that the worker does not offer any more */
+	char lane_why[WBP_TEXT_MAX]; /* why the worker has the lane of its memory of a GPU; or "" */
 	wb_loop_fn on_lane; /* with on_lane_cookie: wb__worker_lane() may say more now */
 	void *on_lane_cookie;
 	struct wb__worker_area *area; /* owned; NULL = not staged */
-	struct wb__area_raw area_raw; /* before that */
-	struct wb_lane *area_lane; /* the worker's own lane, or one here where that is remote */
+	struct wb__area_raw area_raw; /* an area that is being made */
+	struct wb_lane *area_lane; /* the worker's lane, or one here where the worker's is remote */
 	struct wb_watch *area_watch;
 	struct wb_transfer_past past; /* as it told when it attached */
 	bool in_core, is_planned;
 	bool is_leaving; /* detached; waits for the core */
-	bool is_releasing; /* its memory is let go of; waits for the core */
+	bool is_releasing; /* it releases its memory; waits for the core */
 	bool had_area; /* it had a staging area, and gets one again */
-	uint64_t slept_object; /* what its regions were registered for */
+	uint64_t slept_object; /* object that its regions were registered for */
 };
 
 /* What came with APP_ATTACH; borrowed. */
@@ -77,8 +79,8 @@ struct wb__attach_in {
 
 /* What a worker says of memory of a GPU; borrowed. */
 struct wb__exports {
-	uint64_t bytes; /* of descriptions; 0 = none */
-	const int *fds; /* the last of its message */
+	uint64_t bytes; /* bytes of descriptions; 0 = none */
+	const int *fds; /* the last descriptors of its message */
 	uint32_t n_fd;
 	const char *unshared; /* why there are none */
 };
@@ -89,65 +91,69 @@ struct wb__exports {
  */
 int wb__worker_create(struct wb__agent *a, struct wb__contents *contents,
 	const struct wb__attach_in *in, struct wb__worker **out, struct wb_err *err);
-/** wb__worker_destroy - only when the core does not know it (any more), and wb__worker_let_go().
- *  NULL is allowed. */
+/** wb__worker_destroy - free it; only when the core does not know it (any more), and
+ * wb__worker_let_go() has returned true.  NULL is allowed. */
 void wb__worker_destroy(struct wb__worker *w);
 
-/** wb__worker_exports - find the descriptors of @x, of which all else is set: among the @n_fd of
- * its message, in front of the last @behind.  0; -EINVAL: so many did not come. */
+/** wb__worker_exports - find the descriptors of @x, whose other fields are set: among the @n_fd of
+ * its message they are in front of the last @behind.  0; -EINVAL: there are not as many. */
 int wb__worker_exports(
 	struct wb__exports *x, const int *fds, uint32_t n_fd, uint32_t behind, struct wb_err *err);
 /**
- * wb__worker_lane - settle who has the other side of its lane
- * @t:	its table, of which @x describes what the CPU cannot map
- * Asks until it is known; @x is for the first time.  0; -EINPROGRESS: on_lane() comes.  That
- * nothing can be imported is no failure: lane_why says it.
+ * wb__worker_lane - settle who has the other side of the worker's lane
+ * @t:	the worker's table; @x describes the part of it that the CPU cannot map
+ * Call it until it is known; @x is used the first time only.  0; -EINPROGRESS: on_lane() comes.
+ * If nothing can be imported that is no failure: lane_why says so.
  */
 int wb__worker_lane(struct wb__worker *w, const struct wb__table *t, const struct wb__exports *x);
-/** wb__worker_lane_anew - it offers other memory than was imported, or none: ask again. */
+/** wb__worker_lane_anew - the worker offers other memory than was imported, or none: call
+ * wb__worker_lane() again. */
 void wb__worker_lane_anew(struct wb__worker *w);
-/** wb__worker_lane_is_awaited - asked for, and wb__worker_lane() has no other answer yet: on_lane()
- *  comes. */
+/** wb__worker_lane_is_awaited - wb__worker_lane() was called, and still returns -EINPROGRESS:
+ * on_lane() comes. */
 bool wb__worker_lane_is_awaited(const struct wb__worker *w);
-/** wb__worker_lane_is_lost - it was here, and ended by itself: the worker can only leave. */
+/** wb__worker_lane_is_lost - the other side of the lane was here, and ended by itself: the worker
+ * can only leave. */
 bool wb__worker_lane_is_lost(const struct wb__worker *w);
 /** wb__worker_lane_is_here - does this process pack and assemble for it? */
 bool wb__worker_lane_is_here(const struct wb__worker *w);
 /** wb__worker_await_end - an attached worker leaves, or is sent away, and has not said goodbye:
- * what it had begun on a lane of its own, a device may copy until its process is gone.  Then, or
- * when that was waited for long enough (ending.h), wb__worker_let_go() lets its slots go. */
+ * until its process is gone, a device may still copy what a lane there had begun.  When it is gone,
+ * or was waited for long enough (ending.h), wb__worker_let_go() lets go of the slots. */
 void wb__worker_await_end(struct wb__worker *w);
-/** wb__worker_forget_end - do not wait any more: this agent stops, and uses no slot again. */
+/** wb__worker_forget_end - do not wait for the process any more: this agent stops, and uses no slot
+ * again. */
 void wb__worker_forget_end(struct wb__worker *w);
-/** wb__worker_let_go - of what was imported, which takes a thread some time.  True when nothing of
- *  it is left, and nobody works on its lane any more; false: again later, on_lane() comes.  The
- *  lane of one that is leaving is aborted then, and not before: what runs there would go on
- *  writing slots that others have by then. */
+/** wb__worker_let_go - begin to release what was imported, which takes a thread some time.  True:
+ * nothing of it is left, and nobody works on the worker's lane any more; false: call it again
+ * later, on_lane() comes.  The lane of a worker that leaves is aborted when this becomes true, and
+ * not before: what runs there would go on writing slots that others have by then. */
 bool wb__worker_let_go(struct wb__worker *w);
-/** wb__worker_name - what all tools and messages call it: the least number that none has who is
- *  here. */
+/** wb__worker_name - give the worker the name that all tools and messages call it by, with the
+ * least number that no other worker here has. */
 void wb__worker_name(struct wb__worker *w);
 
-/** wb__worker_area - a staging area for a rollout worker: the one it has kept, or a new one that it
- *  is given.  Again: nothing.  0; -EINPROGRESS while its pages are taken: again later; or negative.
- */
+/** wb__worker_area - give a rollout worker a staging area: the one that it has kept, or a new one.
+ * Does nothing when it has one.  0; -EINPROGRESS while its pages are taken: call it again later; or
+ * negative. */
 int wb__worker_area(struct wb__worker *w, struct wb_err *err);
 
-/** wb__worker_unmap - the core says that nothing uses its memory: drop the mappings, descriptors
- *  and the staging area.  False: a write still uses a region, again later. */
+/** wb__worker_unmap - the core says that nothing uses the worker's memory: drop the mappings, the
+ * descriptors and the staging area.  False: a write still uses a region, or what was imported is
+ * not let go yet: call it again later. */
 bool wb__worker_unmap(struct wb__worker *w);
 /** wb__worker_remap - the memory is there again, as a new table and memfds say.  0; or negative,
- * and no table is mapped: -EINPROGRESS while its memory is imported or pages of its staging area
- * are taken, again later; else what was imported may be here still, and has to go before the worker
- * hears it (wb__worker_let_go()). */
+ * and then no table is mapped.  -EINPROGRESS while the memory is imported or pages of its staging
+ * area are taken: call it again later.  After any other failure imported memory may still be here,
+ * and has to go before the worker is told (wb__worker_let_go()). */
 int wb__worker_remap(struct wb__worker *w, const struct wb_msg_app_mem_acquire *m, const int *fds,
 	uint32_t n_fd, struct wb_err *err);
 
-/** wb__worker_regions_add - make its memory known to the transport as a source, where the transport
- *  asks for that.  Again: nothing.  0 or negative. */
+/** wb__worker_regions_add - make the worker's memory known to the transport as a source, if the
+ * transport wants that.  Does nothing when it is known.  0 or negative. */
 int wb__worker_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err);
-/** wb__worker_regions_remove - true when none is left; false: a write still uses one, again later.
- */
+/** wb__worker_regions_remove - true: no region is left; false: a write still uses one, call it
+ * again later. */
 bool wb__worker_regions_remove(struct wb__worker *w);
 
 #endif
