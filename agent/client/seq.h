@@ -2,9 +2,9 @@
 #ifndef WB_CLIENT_SEQ_H
 #define WB_CLIENT_SEQ_H
 /*
- * Datagrams with descriptors to the agent: base/unixsock.h with the worker's patience.
+ * Datagrams with descriptors to the agent: base/unixsock.h with timeouts that suit a worker.
  *
- * Any thread, one at a time for each socket.  Layer: client (L3).
+ * Any thread, but only one at a time for each socket.  Layer: client (L3).
  */
 #include "base/unixsock.h"
 
