@@ -9,10 +9,10 @@
  * function that takes a struct wb_error accepts NULL, writes it on failure only, and returns its
  * code.
  *
- * -ETIMEDOUT, -EAGAIN and -EINTR are what a call says of its own wait.  A deadline that the agent
- * missed ends a transfer with WB_CODE_ABORTED and turns a worker away with -ECONNREFUSED; the
- * sentence says which.  A send ends with -ECANCELED while the object's spec.suspend is true:
- * nothing was sent, and it may be called again.
+ * -ETIMEDOUT, -EAGAIN and -EINTR only tell of a call's own wait.  When the agent misses a deadline,
+ * a transfer ends with WB_CODE_ABORTED, and a worker is turned away with -ECONNREFUSED; the
+ * sentence says which deadline.  A send ends with -ECANCELED while the object's spec.suspend is
+ * true: nothing was sent, and it may be called again.
  */
 #ifdef __cplusplus
 extern "C" {
@@ -24,13 +24,13 @@ enum wb_code {
 	WB_CODE_CHECKSUM = -4003, /* bytes did not match their checksum */
 	WB_CODE_STALE = -4004, /* an older epoch or transfer */
 	WB_CODE_ABORTED = -4005, /* the transfer ended, every engine's old weights are intact */
-	/* Parameters hold a mix of two versions.  Of a rollout worker they are its own: do not
-	 * serve.  Of a transfer they are an engine's, which the sentence names and the next
-	 * transfer repairs; trainers' own are not touched by any. */
+	/* Parameters hold a mix of two versions.  From a call of a rollout worker: its own do, and
+	 * it must not serve.  From a transfer: those of an engine do, which the sentence names and
+	 * the next transfer repairs; trainers' own parameters are never touched. */
 	WB_CODE_TORN = -4006,
 	WB_CODE_NOT_COPY = -4007, /* load_weights does something that is not a copy */
-	/* Who led the transfer, or an engine, is gone or silent, and which weights that engine
-	 * holds is not known yet; the next transfer brings it up to date. */
+	/* The agent that led the transfer, or an engine, is gone or silent, and it is not known yet
+	 * which weights that engine holds; the next transfer brings it up to date. */
 	WB_CODE_UNKNOWN = -4008,
 };
 

@@ -14,11 +14,11 @@
  * process.  Sockets, files and memory it makes are close-on-exec.
  *
  * Fork: a child must not use its parent's client.  Every call in the child fails with -EPERM and a
- * sentence; only wb_client_close() is of use there (it frees, and leaves the parent's connection
- * alone).
+ * sentence; only wb_client_close() is of use there (it frees memory, and leaves the parent's
+ * connection alone).
  *
- * Threads: one thread at a time may poll (wb_client_poll() and the update calls belong to it).  The
- * other calls may come from any thread at once, close excepted: it must be the last call.
+ * Threads: only one thread at a time may poll (the update calls are that thread's, too).  The other
+ * calls may come from any thread at once, except close, which must be the last call.
  *
  * Time: nanoseconds.  A timeout of WB_FOREVER never ends; 0 looks once.  Waits end early with
  * -EINTR when a signal handler ran, so that a language runtime can run its own: call again.
@@ -71,20 +71,22 @@ struct wb_client_opts {
 	int role; /* enum wb_client_role */
 	int64_t rank; /* hint; -1 = none */
 	int sender_staging, receiver_staging; /* enum wb_client_staging */
-	/* Bounds, ns; 0 = the default in parentheses. */
-	uint64_t connect_timeout; /* agent not there yet, no answer to hello or attach (60 s) */
-	uint64_t update_timeout; /* parked or in an update without a word of the agent (600 s) */
-	uint64_t repair_timeout; /* torn, waiting for repair (300 s) */
-	uint64_t reconnect_timeout; /* agent gone while this worker needs it (60 s) */
+	/* How long to wait at most, ns; 0 = the default in parentheses. */
+	/* For an agent that is not there yet, for answers to hello and attach (60 s). */
+	uint64_t connect_timeout;
+	uint64_t update_timeout; /* parked or in an update without hearing from the agent (600 s) */
+	uint64_t repair_timeout; /* torn, for a repair (300 s) */
+	/* For an agent that is gone while this worker needs it (60 s). */
+	uint64_t reconnect_timeout;
 };
 
 /**
  * wb_client_open - connect to the agent of this pod and agree on a protocol version
  * @opts:	borrowed for the call; strings are copied
  * @out:	on success the client; untouched on failure
- * Blocks, at most connect_timeout (an agent that is not there yet is waited for).  Returns 0;
- * -EINVAL; -ETIMEDOUT (names the socket and the last cause); WB_CODE_VERSION; the agent's code
- * with its sentence when it refuses; -ENOMEM; -EINTR.  Release with wb_client_close().
+ * Blocks, at most connect_timeout (it waits for an agent that is not there yet).  Returns 0;
+ * -EINVAL; -ETIMEDOUT (names the socket and the last cause); WB_CODE_VERSION; when the agent
+ * refuses, its code and sentence; -ENOMEM; -EINTR.  Release with wb_client_close().
  */
 WB_API int wb_client_open(
 	const struct wb_client_opts *opts, struct wb_client **out, struct wb_error *err);
@@ -93,10 +95,10 @@ WB_API int wb_client_open(
  * wb_client_close - finish and release
  * @c:		NULL is allowed; freed whatever is returned
  * @timeout:	how long to wait for the last transfer to become final on all engines
- * Blocks, up to five seconds longer where the agent works on memory of a GPU itself, until it has
- * let that go: the memory may be freed after this call.  Returns 0; -ETIMEDOUT or the transfer's
- * code when the last transfer did not end well and no call has reported that yet; -EINTR (closed
- * without waiting further).
+ * Blocks.  If the agent itself works on memory of a GPU, blocks up to five seconds longer, until
+ * the agent has let that go: the memory may be freed after this call.  Returns 0; -ETIMEDOUT or the
+ * transfer's code when the last transfer did not end well and no call has reported that yet;
+ * -EINTR (closed without waiting further).
  */
 WB_API int wb_client_close(struct wb_client *c, uint64_t timeout, struct wb_error *err);
 
@@ -154,8 +156,8 @@ WB_API int wb_client_attach(
 /* How memory of a GPU was allocated decides who can use it; numbers as in mem/mem.h. */
 enum wb_client_device_kind {
 	WB_CLIENT_DEVICE_WORKER = 2, /* nobody but this process */
-	WB_CLIENT_DEVICE_VMM = 3, /* whoever gets descriptors of it (expandable segments), of at
-				     most 64 allocations */
+	/* Whoever gets descriptors of it (expandable segments); at most 64 allocations. */
+	WB_CLIENT_DEVICE_VMM = 3,
 	WB_CLIENT_DEVICE_IPC = 4, /* other processes, by a handle (cudaMalloc) */
 };
 
@@ -179,12 +181,12 @@ WB_API int wb_client_device_memory(
 /** wb_client_worker - name the agent gave this worker ("" before attach).  Valid until close. */
 WB_API const char *wb_client_worker(struct wb_client *c);
 
-/* on_progress: @sentence as the agent gives it; only from inside the waiting call. */
+/* on_progress: @sentence is the agent's; called only from inside the waiting call. */
 typedef void (*wb_client_progress_fn)(void *cookie, const char *sentence);
 
 struct wb_client_plan {
 	uint64_t term, number; /* the epoch */
-	int64_t version; /* the engine's committed version at that time, -1 = none */
+	int64_t version; /* version that the engine had committed at that time, -1 = none */
 	char digest[64]; /* text */
 };
 
@@ -201,7 +203,7 @@ WB_API int wb_client_wait_planned(struct wb_client *c, uint64_t timeout,
 
 /**
  * wb_client_progress - what the agent says is awaited ("" = nothing).  Valid until the next call.
- * Of a trainer also while a transfer does not begin: which other trainer worker is missing.
+ * For a trainer also while a transfer does not begin: which other trainer worker is missing.
  */
 WB_API const char *wb_client_progress(struct wb_client *c);
 
@@ -287,14 +289,13 @@ WB_API int wb_client_send(struct wb_client *c, int64_t version, uint32_t flags, 
  * wb_client_transfer_wait - wait until the transfer is at least in @state
  * @state:	WB_CLIENT_TRANSFER_RELEASED or _FINAL
  * Blocks.  Returns 0; WB_CODE_ABORTED or another code of the transfer when it failed;
- * -ETIMEDOUT (the transfer goes on; the sentence says what it waits for, where the agent has said
- * so); WB_CODE_UNKNOWN also when the agent went away meanwhile;
- * -EINTR.
+ * WB_CODE_UNKNOWN also when the agent went away meanwhile; -ETIMEDOUT (the transfer goes on; the
+ * sentence says what it waits for, if the agent has said so); -EINTR.
  */
 WB_API int wb_client_transfer_wait(
 	struct wb_client_transfer *t, int state, uint64_t timeout, struct wb_error *err);
 
-/** wb_client_transfer_get - what is known now; takes in news without blocking. */
+/** wb_client_transfer_get - fill in @out with what is known now; takes in news without blocking. */
 WB_API void wb_client_transfer_get(
 	struct wb_client_transfer *t, struct wb_client_transfer_info *out);
 
@@ -303,10 +304,10 @@ WB_API void wb_client_transfer_get(
 WB_API int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *name,
 	size_t name_bytes, char *state, size_t state_bytes);
 
-/** wb_client_release - end of a hold: on return nobody reads the parameters any more, they may
- *  change.  0; -EINTR (call again), -ETIMEDOUT or as send.  Blocks while somebody still reads.  A
- *  hold does not end with the transfer: an engine that comes later may be brought to the version.
- */
+/** wb_client_release - end a hold: on return nobody reads the parameters any more, and they may
+ * change.  0; -EINTR (call again), -EINVAL (sent without hold), -ETIMEDOUT (no answer for 60 s) or
+ * as wb_client_send().  Blocks while somebody still reads.  A hold does not end with its transfer:
+ * an engine that comes later may still be brought to the version. */
 WB_API int wb_client_release(struct wb_client_transfer *t, struct wb_error *err);
 
 /** wb_client_transfer_free - drop the handle; the transfer itself goes on.  NULL is allowed. */
@@ -331,8 +332,8 @@ struct wb_client_update {
 
 /**
  * wb_client_poll - count one poll; tell whether this worker has to stop here
- * Once a decoding step, on every worker of the engine alike.  A few nanoseconds and no system call
- * when there is nothing to do.
+ * Call it once in every decoding step, on every worker of the engine alike.  It takes a few
+ * nanoseconds and no system call when there is nothing to do.
  * Returns 0 (go on); 1: call wb_client_update_step() until it is done; -EPERM in a forked child,
  * -EINVAL on a trainer worker or before attach.  Any one thread.
  */
@@ -354,12 +355,13 @@ WB_API int wb_client_poll(struct wb_client *c);
 WB_API int wb_client_update_step(
 	struct wb_client *c, uint64_t timeout, struct wb_client_update *u, struct wb_error *err);
 
-/** wb_client_update_begun - answer to BEFORE: the hook returned (@code 0) or raised (@code < 0,
- *  which aborts the transfer; @sentence says why, NULL allowed).  0 or -EINVAL. */
+/** wb_client_update_begun - answer BEFORE: the hook returned (@code 0) or raised (@code < 0, which
+ * aborts the transfer; @sentence says why, NULL is allowed).  0 or -EINVAL. */
 WB_API int wb_client_update_begun(
 	struct wb_client *c, int code, const char *sentence, struct wb_error *err);
 
-/** wb_client_update_resumed - answer to AFTER, likewise.  The new weights stay either way. */
+/** wb_client_update_resumed - answer AFTER in the same way.  The new weights stay in either
+ * case. */
 WB_API int wb_client_update_resumed(
 	struct wb_client *c, int code, const char *sentence, struct wb_error *err);
 
@@ -388,16 +390,17 @@ WB_API int wb_client_poll_requests(struct wb_client *c, const struct wb_client_h
 WB_API int wb_client_idle(struct wb_client *c, uint64_t timeout, struct wb_error *err);
 
 /**
- * wb_client_update_wait - that collective call with hooks, for C programs
- * WB_FOREVER returns only with an update (or an error).  A finite timeout may end early, with 0,
- * when another worker's has.  Returns as wb_client_poll_requests().
+ * wb_client_update_wait - such a collective update(timeout) with hooks, for C programs
+ * With WB_FOREVER it returns only with an update (or an error).  A finite timeout may end early,
+ * with 0, when another worker's has.  Returns as wb_client_poll_requests().
  */
 WB_API int wb_client_update_wait(struct wb_client *c, uint64_t timeout,
 	const struct wb_client_hooks *hooks, struct wb_client_update *u, struct wb_error *err);
 
 /**
  * wb_client_fileno - a descriptor that is readable when the worker should poll
- * Stable over agent restarts; owned by the client; only to be waited on.  Negative on failure.
+ * It stays the same over agent restarts; owned by the client; only to be waited on.  Negative on
+ * failure.
  */
 WB_API int wb_client_fileno(struct wb_client *c);
 
