@@ -103,10 +103,24 @@ WBK_BOTH size_t wbk__code_bytes(enum wbk_code code)
 /* @elem holds an element of the code's size, at any alignment. */
 WBK_BOTH int64_t wbk__decode_one(enum wbk_code code, const uint8_t *elem)
 {
-	uint32_t x = 0;
+	uint16_t half;
+	uint32_t word;
 
-	memcpy(&x, elem, wbk__code_bytes(code)); /* little-endian: the low bytes */
-	return wbk__decode_bits(code, x);
+	/* A copy of a length that the compiler knows is a load. */
+	switch (code) {
+	case WBK_CODE_BF16:
+	case WBK_CODE_F16:
+		memcpy(&half, elem, 2);
+		return wbk__decode_float16(half);
+	case WBK_CODE_F32:
+		memcpy(&word, elem, 4);
+		return wbk__decode_bits(WBK_CODE_F32, word);
+	case WBK_CODE_I32:
+		memcpy(&word, elem, 4);
+		return wbk__decode_bits(WBK_CODE_I32, word);
+	default: /* one byte */
+		return wbk__decode_bits(code, *elem);
+	}
 }
 
 #endif

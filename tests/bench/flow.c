@@ -57,6 +57,7 @@ static uint32_t chunks_of(const struct world *w)
 static double run(const struct row *r, double *events, uint32_t *chunks)
 {
 	struct world_opts o = {.seed = 1,
+		.is_unchecked = true,
 		.trainer_agents = 1,
 		.trainers_per_agent = 1,
 		.engines = r->engines,

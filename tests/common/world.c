@@ -343,7 +343,7 @@ static void start_agent(struct world_agent *a)
 	struct wb_xport_opts xo = {
 		.name = a->name, .medium = w->net, .rail = rail, .conns_max = WB_XPORT_CONNS_MAX};
 	struct wb_transfer_opts co = {.agent = a->name,
-		.is_checked = true,
+		.is_checked = !w->o.is_unchecked,
 		.arena = a->arena,
 		.arena_bytes = w->o.arena_bytes,
 		.window = w->o.window,

@@ -140,6 +140,7 @@ struct world_opts {
 	uint32_t rails, rails_min; /* agents have up to so many, of different speed; 0 = 1 */
 	bool own_rails; /* each belongs to workers: they go round among them */
 	uint32_t xport_caps, piece_bytes; /* as of struct wb_sim_opts */
+	bool is_unchecked; /* invariants are not looked at after each event: for benchmarks */
 	uint32_t drift; /* polls an engine's worker may be ahead of the slowest; 0 = any, 1 = a
 			 * collective in each step */
 	bool deaf; /* a worker that waits in its collective does not attach again meanwhile */
