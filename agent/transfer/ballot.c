@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ballots: whoever leads a joint transfer proposes COMMIT, once every engine is staged; an engine
- * in doubt proposes ABORT and learns what was chosen.  The coordinator's first ballot has number 1
- * and needs no round of questions, since no other ballot can be lower.
+ * Ballots: the coordinator of a joint transfer proposes COMMIT once every engine is staged; an
+ * engine in doubt proposes ABORT, and so learns what was chosen.  The coordinator's first ballot
+ * has number 1 and needs no round of questions, since no other ballot can be lower.
  */
 #include "transfer/ballot.h"
 
@@ -61,8 +61,8 @@ static void send(struct ballot *b, uint32_t kind)
 				wb__transfer_send(e, a, m);
 }
 
-/* A number is one proposer's alone, also among the engines, and the coordinator, of this agent:
- * judges and their answers know it by that. */
+/* A number belongs to one proposer alone, also among the proposers of this agent (its engines and
+ * its coordinator): judges and their answers tell ballots apart by it. */
 static void ask(struct ballot *b)
 {
 	uint64_t round = (WB_MAX(b->seen, b->obj->asked) >> 32) + 1;
@@ -97,7 +97,7 @@ void wb__transfer_ballot_ask(struct ballot *b, struct object *o, uint64_t transf
 	*b = (struct ballot){.obj = o,
 		.transfer = transfer,
 		.want = DECIDE_ABORT,
-		/* From an area, which its worker may have written to since it was checked. */
+		/* Read from an area, which its worker may have written to since it was checked. */
 		.n_judge = WB_MIN(n_judge, WB_AREA_JUDGES_MAX),
 		.backoff_ns = RETRY_MIN_NS};
 	memcpy(b->judge, judge, b->n_judge * sizeof(*judge));
@@ -110,7 +110,7 @@ void wb__transfer_ballot_stop(struct ballot *b)
 		wb__transfer_ballot_set(b, BALLOT_NONE);
 }
 
-/* 1 when a majority has said yes to the present step. */
+/* True when a majority has said yes in the present step. */
 static bool count(struct ballot *b, uint64_t judge)
 {
 	for (uint32_t j = 0; j < b->n_judge; j++)
@@ -121,11 +121,12 @@ static bool count(struct ballot *b, uint64_t judge)
 	return b->n_yes > b->n_judge / 2;
 }
 
-/* DECIDE_NONE: not yet. */
+/* Take in a judge's answer.  DECIDE_NONE: nothing is decided yet. */
 static enum decision take(struct ballot *b, const struct wb_msg_peer *m, uint64_t judge)
 {
 	if (m->code < 0) {
-		/* Somebody was ahead: wait a little, so that one of us comes through. */
+		/* Another proposer was ahead: wait a little, so that one of the two comes
+		 * through. */
 		if (m->ballot > b->number && b->state != BALLOT_WAITING) {
 			b->seen = WB_MAX(b->seen, m->ballot);
 			wb__transfer_ballot_set(b, BALLOT_WAITING);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The invariants that the headers of this folder state, all of them, as they are between two
- * events.  Looked at after each event of a simulated agent, and of a debug or sanitizer build.
+ * All invariants that the headers of this folder state, as they hold between two events.  They are
+ * checked after each event of a simulated agent, and of a debug or sanitizer build.
  */
 #include "transfer/epoch.h"
 #include "transfer/link.h"
@@ -34,7 +34,7 @@ static void check_party(const struct epoch *e, uint32_t engine)
 	assert(!p->is_staged || (e->staged && !p->is_feed));
 	assert(p->is_staged || (p->state != PARTY_CLEARING && p->state != PARTY_STAGED &&
 				       p->state != PARTY_COPYING));
-	/* Parameters change from MOVING on, or COPYING out of the areas. */
+	/* Parameters change from MOVING on or, if they come out of the areas, from COPYING on. */
 	assert(!p->is_opened || p->state >= PARTY_MOVING);
 	assert(p->is_opened || p->is_staged || p->state < PARTY_MOVING);
 	assert(p->is_opened || p->state != PARTY_COPYING);
@@ -65,7 +65,7 @@ static void check_lead(const struct epoch *e, uint32_t engine)
 	assert(!l->is_superseded || l->state == LEAD_DONE);
 	assert(l->ballot.state == BALLOT_NONE || (l->state == LEAD_STAGED && e->r->all_engines));
 	assert(l->state != LEAD_ENDING || l->result == WB_ENGINE_COMMITTED);
-	/* It waits for nobody without an end, but for a decision. */
+	/* A lead waits for nothing without a deadline, except for a decision. */
 	assert(l->deadline_ns || l->state == LEAD_STAGED || l->state == LEAD_DONE);
 }
 

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What each order to the lead of an engine has. */
+/* The fields that each order to the lead of an engine has. */
 #define RUN(l)                                                                                     \
 	.transfer = (l)->transfer, .version = (l)->version, .feed = (l)->is_feed,                  \
 	.feeder = (l)->source_engine
@@ -35,7 +35,7 @@ bool wb__transfer_is_end(enum wb_engine_state s)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-/* Each trainers' agent is told which call of its own it answers. */
+/* Each agent with trainers is told which of its own calls this FINAL answers. */
 static void send_final(struct epoch *e, uint32_t agent, struct wb_peer_FINAL *m)
 {
 	m->call = e->trigger[agent].served;
@@ -76,8 +76,8 @@ static void finish(struct coordinator *l)
 	wb__transfer_outcome_free(&f);
 }
 
-/* One whose call the transfer answers has asked again: FINAL crosses that, or was given up.  It
- * comes once more, and is heard once, as it names the call. */
+/* An agent whose call the transfer answers has asked again: FINAL was on its way meanwhile, or was
+ * given up.  It is sent once more, and taken in only once, as it names the call. */
 static void final_again(struct epoch *e, uint32_t agent)
 {
 	const struct coordinator *l = &e->obj->coordinator;
@@ -85,7 +85,7 @@ static void final_again(struct epoch *e, uint32_t agent)
 	struct outcome f;
 
 	if (l->state != COORDINATOR_IDLE || l->e != e)
-		return; /* it will come */
+		return; /* FINAL will come */
 	wb__transfer_outcome(l, &f, &m);
 	send_final(e, agent, &m);
 	wb__transfer_outcome_free(&f);
@@ -99,7 +99,8 @@ static void end_run(struct coordinator *l)
 
 	l->idle_ns = now_ns(o->core);
 	finish(l);
-	/* Asked again by an older agent that does not know this transfer: FINAL is the answer. */
+	/* An older agent, which does not number its calls, has asked again without knowing this
+	 * transfer: FINAL is the answer. */
 	for (uint32_t a = 0; !l->is_feed && a < l->e->r->n_agent; a++)
 		if (!l->e->trigger[a].call && l->e->trigger[a].highest < l->transfer)
 			l->e->trigger[a].asked = false;
@@ -184,7 +185,7 @@ static void engine_ended(
 	snprintf(x->sentence, sizeof(x->sentence), "%.511s", why ? why : "");
 	if (state == WB_ENGINE_COMMITTED || l->is_feed)
 		return;
-	/* The others take its share over; until they say so the trainers stay. */
+	/* The other engines take its share over; the trainers stay until those say so. */
 	l->losses++;
 	for (uint32_t en = 0; en < l->e->r->n_engine; en++) {
 		if (!l->engine[en].takes_part || wb__transfer_is_end(l->engine[en].state))
@@ -230,8 +231,8 @@ static int begin(struct coordinator *l, struct epoch *e)
 	return 0;
 }
 
-/* FINAL of no transfer.  It names the version: a call for a later one is of the next round, and may
- * be made before this comes. */
+/* FINAL of no transfer.  It names the version: a call for a later version is of the next round, and
+ * may be made before this FINAL comes. */
 static void refuse(struct epoch *e, uint32_t agent, int64_t version, int64_t code, const char *why)
 {
 	char text[WB_ERR_MSG_MAX];
@@ -242,7 +243,8 @@ static void refuse(struct epoch *e, uint32_t agent, int64_t version, int64_t cod
 			.refusals = e->n_refused));
 }
 
-/* Who has not asked yet: with the others, whose version counts. */
+/* Refuse all trainers.  Those that have not asked yet are refused the version that the others asked
+ * for. */
 static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 {
 	const struct trigger *first = NULL;
@@ -264,7 +266,7 @@ static void refuse_trainers(struct epoch *e, int64_t code, const char *why)
 		e->trigger[a].asked = false;
 }
 
-/* 1 all asked for the same; 0 not all yet; < 0 they disagree. */
+/* 1: all asked for the same version; 0: not all have asked yet; < 0: they disagree. */
 static int triggers_agree(struct epoch *e, int64_t *version, char *why, size_t cap)
 {
 	uint32_t first = UINT32_MAX;
@@ -359,7 +361,7 @@ static void start_next(struct object *o)
 		start_transfer(e, version);
 }
 
-/* Nothing that we say would come to it. */
+/* Nothing that this agent says would reach the engine. */
 static bool is_out_of_reach(const struct epoch *e, uint32_t engine)
 {
 	for (uint32_t w = 0; w < e->plan->n_worker; w++) {
@@ -396,7 +398,7 @@ int wb__transfer_coordinator_feed(
 		if (l->e != e || l->feed_engine != engine)
 			continue;
 		if (l->transfer == held)
-			return 0; /* under way */
+			return 0; /* this feed is under way */
 		return wb_err_set(err, -EBUSY,
 			"engine %s is still being brought to transfer %llu, not %llu",
 			e->r->engine[engine].name, (unsigned long long)l->transfer,
@@ -434,8 +436,8 @@ static struct coordinator *about(struct epoch *e, const struct wb_msg_peer *m)
 		       : NULL;
 }
 
-/* What a lead says.  Feeds of one engine may have the same number: what it said before it heard of
- * this one is about another. */
+/* The coordinator that a lead's message is for.  Feeds of one engine may have the same number: what
+ * the lead said before it heard of this feed is about another one. */
 static struct coordinator *find(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct coordinator *l = about(e, m);
@@ -443,7 +445,8 @@ static struct coordinator *find(struct epoch *e, uint32_t from, const struct wb_
 	return l && (from == e->me || !m->seq || m->ack >= l->engine[m->engine].since) ? l : NULL;
 }
 
-/* ACTIVATE has not come to all trainers, but to one: all ask under this plan. */
+/* ACTIVATE has come to one agent with trainers, but perhaps not to all: tell them, so that all ask
+ * under this plan. */
 static void announce(struct epoch *e)
 {
 	if (e->is_announced)
@@ -453,8 +456,9 @@ static void announce(struct epoch *e)
 		wb__transfer_send(e, a, WB_PEER(ACTIVE));
 }
 
-/* Asked before it heard of the last refusal, which answers this, too; one that was lost on its way,
- * as it has heard since, does not, nor does that of an earlier version. */
+/* Did the agent ask before it heard of the last refusal?  Then that refusal answers this call, too.
+ * It does not if it was lost on its way, as the agent has heard since, or if it was of an earlier
+ * version. */
 static bool is_refused_already(
 	const struct epoch *e, const struct trigger *t, const struct wb_msg_peer *m)
 {
@@ -551,7 +555,7 @@ void wb__transfer_coordinator_chosen(struct coordinator *l, enum decision d)
 		"coordinator", l->transfer, 0);
 	wb__transfer_ballot_stop(&l->ballot);
 	if (d == DECIDE_ABORT) {
-		l->is_proposed = false; /* it will never be COMMIT */
+		l->is_proposed = false; /* the decision will never be COMMIT */
 		cancel(l, WB_EABORTED, "an engine in doubt had the transfer decided against",
 			false);
 		return;
@@ -564,8 +568,8 @@ void wb__transfer_coordinator_chosen(struct coordinator *l, enum decision d)
 	}
 }
 
-/* Judges that were restarted once more are reached under that plan only, where each engine learns
- * what was decided (resume.c). */
+/* Judges that were restarted once more are reached only under the plan to come, under which each
+ * engine learns what was decided (resume.c). */
 void wb__transfer_coordinator_hand_over(struct epoch *e)
 {
 	struct coordinator *l = &e->obj->coordinator;
@@ -630,7 +634,7 @@ void wb__transfer_coordinator_agent_down(
 	lead_down(l, agent, why);
 }
 
-/* The bound that begin() made of two fields. */
+/* Put the deadline that begin() made of two fields of the spec into words. */
 static void say_late(
 	const struct coordinator *l, uint64_t now, const char *what, char *out, size_t bytes)
 {
@@ -669,9 +673,9 @@ static uint64_t tick_one(struct coordinator *l, uint64_t now)
 	return now + WB_NS_PER_MS;
 }
 
-/* Some trainers have called send_weights: the others' user code is awaited, but not for ever.  It
- * does not run while they are in the transfer before; nobody asks under a plan that is not here, or
- * not to be used yet. */
+/* Some trainers have called send_weights: wait for the user code of the others, but not for ever.
+ * The time does not count while they are in the transfer before, or while the plan is not here or
+ * may not be used yet, since nobody asks under it then. */
 static uint64_t await_trainers(struct object *o, uint64_t now)
 {
 	struct epoch *e = wb__transfer_usable(o);

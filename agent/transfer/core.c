@@ -49,7 +49,7 @@ int wb_transfer_set_arena(
 {
 	uint32_t i = 0;
 
-	/* Also one whose memory goes on to this object. */
+	/* The object's arena, or another object's whose memory goes on to this object. */
 	while (i < c->n_arena && !wb_object_id_eq(&c->arena[i].object, object) &&
 		c->arena[i].base != arena)
 		i++;
@@ -117,7 +117,8 @@ int wb_transfer_attach(
 }
 
 /* A flow reads or writes the memory of a worker as long as one of its flights uses the lane or the
- * wire; flows of the worker's object are stopped or lose it, and it is free when they are idle. */
+ * wire; flows of the worker's object are stopped or lose the worker, whose memory is free when they
+ * are idle. */
 bool wb_transfer_is_detached(struct wb_transfer_core *c, uint32_t worker)
 {
 	struct worker *w = wb__transfer_worker(c, worker);
@@ -150,7 +151,7 @@ bool wb_transfer_detach(struct wb_transfer_core *c, uint32_t worker, const char 
 			wb__transfer_trainers_worker_lost(w, why ? why : "left");
 		else
 			wb__transfer_party_worker_lost(w, why ? why : "left");
-		/* What it held can be read from nobody any more: end flows that know its memory. */
+		/* Nobody can read any more what the worker held: end flows that know its memory. */
 		wb__transfer_flows_drop_worker(o, w);
 		wb__transfer_flows_reap(o);
 		for (int k = 0; k < 2; k++)
@@ -181,10 +182,11 @@ void wb_transfer_set_area(
 	w->area = *a;
 	if (wb_area_state(a->head) == WB_AREA_FILLING)
 		wb_area_set(a->head, WB_AREA_EMPTY); /* by an agent that is gone */
-	/* Numbers that were used: everybody else who knew may be dead. */
+	/* Numbers of transfers that were used: everybody else who knew them may be dead. */
 	w->seen_transfer = WB_MAX(w->seen_transfer, a->head->transfer);
 	w->seen_transfer = WB_MAX(w->seen_transfer, a->head->held_transfer);
-	/* One that is installing what came after it says that it is torn, and the area not yet. */
+	/* If the worker was installing a later transfer, it says itself that it is torn, and its
+	 * area does not say so yet. */
 	if (!w->held_transfer && !w->past.is_torn) {
 		w->held_transfer = a->head->held_transfer;
 		w->held_version = a->head->held_version;
@@ -312,7 +314,7 @@ void wb__transfer_drain_self(struct wb_transfer_core *c)
 #endif
 }
 
-/* In transfers up to @upto. */
+/* @agent is lost for transfers up to @upto. */
 static void peer_lost(struct epoch *e, uint32_t agent, uint64_t upto, const char *why)
 {
 	wb__transfer_coordinator_agent_down(e, agent, upto, why);
@@ -320,8 +322,8 @@ static void peer_lost(struct epoch *e, uint32_t agent, uint64_t upto, const char
 	wb__transfer_party_lead_down(e, agent, upto, why);
 }
 
-/* It has called us down, maybe long ago, and what it said meanwhile is lost.  What was asked of it
- * since is asked again. */
+/* The peer has called us down, maybe long ago, and what it said meanwhile is lost.  What was asked
+ * of it since then is asked again. */
 static void on_gap(struct epoch *e, uint32_t agent, uint64_t upto)
 {
 	static const char why[] = "messages of it were lost";
@@ -350,8 +352,8 @@ void wb_transfer_peer_msg(struct wb_transfer_core *c, const struct wb_epoch_id *
 	wb__transfer_drain_self(c);
 }
 
-/* Who does not answer reads nothing either, and what it was to be sent holds slots that others
- * need.  Alive, it dials again. */
+/* A peer that does not answer reads nothing either, and what was to be sent to it holds slots that
+ * others need.  If it is alive it dials again. */
 static void hang_up(struct epoch *e, uint32_t agent)
 {
 	struct wb_transfer_core *c = e->obj->core;
@@ -399,7 +401,7 @@ void wb_transfer_worker_msg(
 
 /* ---- transport and lanes ------------------------------------------------------------------- */
 
-/* The place of that connection, or where it would be: they are in the order of their numbers. */
+/* The place of @conn, or where it would be: connections are in the order of their numbers. */
 static size_t conn_at(const struct wb_transfer_core *c, wb_conn_t conn)
 {
 	size_t from = 0, to = c->n_conn;
@@ -470,8 +472,9 @@ static void conn_down(struct wb_transfer_core *c, const struct wb_xport_event *e
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 }
 
-/* Will @plan_worker never send anything of this transfer any more?  What has not begun here may, as
- * long as the worker is there, its engine's lead, and the coordinator. */
+/* Will @plan_worker never send anything of this transfer any more?  If the transfer has not begun
+ * here yet it may still, as long as the worker, its engine's lead, and the coordinator are
+ * there. */
 static bool is_over(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
 	const struct wb_plan_worker *w;
@@ -498,7 +501,7 @@ static void on_grant(struct wb_transfer_core *c, const struct wb_xport_event *ev
 	struct epoch *e = epoch_of_conn(c, ev->conn);
 	struct wb_flow *f;
 
-	/* As with messages: who receives under a plan has heard that it is active. */
+	/* As with messages: a peer that receives under a plan has heard that it is active. */
 	if (e)
 		wb__transfer_activate(e);
 	f = e ? wb__transfer_flow_source(e, ev->chunk.src, ev->chunk.transfer) : NULL;
@@ -607,8 +610,8 @@ uint64_t wb_transfer_tick(struct wb_transfer_core *c)
 			c->orphan[i--] = c->orphan[--c->n_orphan];
 		}
 	wb__transfer_forget_deleted(c);
-	/* Before leads: where this process was held up past both deadlines, a party says what is
-	 * missing, and its lead only that something is. */
+	/* Parties come before leads: if this process was held up past both deadlines, a party says
+	 * what is missing, and its lead only that something is. */
 	for (struct object *o = c->objects; o; o = o->next)
 		next = sooner(next, wb__transfer_party_tick(o, now));
 	wb__transfer_drain_self(c);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An object that was deleted, and made again under another uid: same name, same workers, same
- * memory.  Versions move by the plan of the old one until there is a plan of the new one.
+ * memory.  Versions move by the plan of the old object until there is a plan of the new one.
  *
- * That is installed here once nothing of the old one moves any more (wb_transfer_let_go()).  The
- * old one answers others until the new plan is active, since each agent comes to it in its own
- * time; then nobody goes by it, and it is forgotten.
+ * The new plan is installed here once nothing of the old object moves any more
+ * (wb_transfer_let_go()).  The old object answers others until the new plan is active, since each
+ * agent comes to it in its own time; after that nobody goes by the old object, and it is forgotten.
  */
 #include "transfer/object.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 
 /* A trainer worker has called, and the coordinator, which may have the new plan already, does not
- * answer. The call is asked about again under that plan. */
+ * answer.  The call is made to the coordinator again under the new plan. */
 static bool is_in_vain(const struct object *o, uint64_t waited_ns)
 {
 	const struct trainers *t = &o->trainers;
@@ -59,7 +59,7 @@ static bool is_idle(struct object *o)
 	return true;
 }
 
-/* Numbers go on where they were. */
+/* The workers leave the old object; numbers of transfers go on where they were. */
 static void leave_workers(struct object *o)
 {
 	struct wb_transfer_core *c = o->core;

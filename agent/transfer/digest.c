@@ -3,10 +3,10 @@
  * Digests of what workers hold, for `wbctl verify`: sums with seed 0 over each class of the plan,
  * by position in the checkpoint, so that they are the same in every layout.
  *
- * Who asks need not say who it is.  So there is one run at a time, of all objects, which everybody
- * shares, and it rests four times as long as it works: however often it is asked for, a fifth of
- * the loop is what it may cost.  What a run found is kept until the next is over, under its number:
- * nobody can take it from whom it was made for.
+ * Anybody may ask, without saying who it is.  So there is only one run at a time, of all objects,
+ * which all who ask share, and it rests four times as long as it works: however often digests are
+ * asked for, they take a fifth of the loop's time at most.  What a run found is kept under the
+ * run's number until the next run is over: nobody can take it away from those for whom it was made.
  */
 #include "transfer/object.h"
 
@@ -16,17 +16,17 @@
 #include <string.h>
 
 #define BYTES_A_TICK (2u << 20)
-#define RESTS 4 /* of what a tick took */
+#define RESTS 4 /* times as long as a tick took */
 #define PAGE_MAX (16u << 20)
 
 struct digest {
 	struct epoch *e;
-	uint32_t worker, cls, chunk; /* next */
+	uint32_t worker, cls, chunk; /* what is summed next */
 	bool done;
 	uint64_t due_ns; /* rests until then */
 	struct wbk_sum_keys keys;
 	struct wbk_sum *sum; /* owned: by worker and class */
-	uint64_t *held; /* owned: transfer of each worker when it began */
+	uint64_t *held; /* owned: transfer that each worker held when the run began */
 	struct wbk_box *box; /* owned */
 	uint32_t *scratch; /* owned */
 };
@@ -115,7 +115,7 @@ uint64_t wb__transfer_digest_tick(struct object *o, uint64_t now)
 
 	if (!d || d->done)
 		return 0;
-	if (now < d->due_ns) /* others' events come more often */
+	if (now < d->due_ns) /* events of others call this more often */
 		return d->due_ns;
 	for (next(d); !d->done && bytes < BYTES_A_TICK; next(d)) {
 		bytes += add_chunk(d);

@@ -2,14 +2,14 @@
 /*
  * An agent died between BEGUN and END: its workers stand in an update and cannot know how it ended,
  * while those of the engine's other agents may have gone on, and wait for them in a collective.
- * Under the new plan the party says so (DOUBT).  The lead knows it, or asks all parties of the
- * engine (RECALL), and answers with the end (OUTCOME).
+ * Under the new plan the party says so (DOUBT).  The lead knows how the update ended, or asks all
+ * parties of the engine (RECALL), and answers with the end (OUTCOME).
  *
- * Committed: the lead ended the run so, or a worker has seen it; only a run that was whole and
- * verified in every worker is.  Torn: a parameter of the engine may have changed.  Aborted: none
- * has.
+ * Committed: the lead ended the run so, or a worker has seen it committed; only a run that was
+ * whole and verified in every worker is.  Torn: a parameter of the engine may have changed.
+ * Aborted: none has.
  *
- * A run is named by its transfer and the poll count of its stop: a feed has the number of the
+ * A run is named by its transfer and the poll count of its stop, since a feed has the number of the
  * transfer that it repeats.
  */
 #include "transfer/doubt.h"
@@ -28,8 +28,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SAYS_TOUCHED 1u /* of a worker in doubt */
-#define SAYS_TORN 2u /* another worker of the engine is */
+#define SAYS_TOUCHED 1u /* parameters of a worker in doubt may have changed */
+#define SAYS_TORN 2u /* another worker of the engine is torn */
 #define SAYS_DONE 4u /* a worker has seen it committed */
 #define SAYS_DOUBT 8u /* answer: workers here are in doubt, too */
 
@@ -42,15 +42,16 @@ static struct worker *here(const struct epoch *e, uint32_t local)
 	return w && !w->gone ? w : NULL;
 }
 
-/* The plan that brings the answer may have to wait for a transfer that loses its own dead.  Workers
- * in doubt stand still meanwhile, as they may in user code. */
+/* The plan that brings the answer may have to wait for a transfer that must first give up dead
+ * agents of its own.  Workers in doubt stand still meanwhile, as they may in user code. */
 static uint64_t patience_ns(const struct epoch *e)
 {
 	return WB_MAX(
 		TRANSFER_DOUBT_NS, WB_MIN(e->r->engine_step_deadline_ns, TRANSFER_DOUBT_MAX_NS));
 }
 
-/* The answer takes two round trips.  The lead that waits for a promise has the step's deadline. */
+/* The answer takes two round trips.  The lead, which waits for a promise meanwhile, does so for the
+ * step's deadline. */
 static uint64_t late_patience_ns(const struct epoch *e)
 {
 	return WB_MIN(TRANSFER_ASK_AGAIN_NS, e->r->engine_step_deadline_ns / 4);
@@ -64,7 +65,8 @@ bool wb__transfer_doubt_asks_late(const struct epoch *e, uint32_t engine)
 	return false;
 }
 
-/* Nobody is in doubt any more, but one has been told what this agent guessed. */
+/* No worker is in doubt any more, but one has been told what this agent guessed: ask all the
+ * same. */
 static void ask_late(const struct epoch *e, uint32_t engine, struct wb_peer_DOUBT *m)
 {
 	for_party_worker (e, engine, i) {
@@ -122,10 +124,11 @@ void wb__transfer_doubt(struct epoch *e)
 
 void wb__transfer_doubt_begin(struct party *p)
 {
-	/* Who leads may begin the next run under the plan that is in use, before a newer one is. */
+	/* The lead may begin the next run under the plan that is in use, before a newer plan is. */
 	struct epoch *e = active_epoch(p->e->obj);
-	/* All have stopped, and others may have been told to change.  They are torn or in doubt
-	 * like this: none of them runs on, as one may that had not begun, and waits for it. */
+	/* All workers of the engine have stopped, and other parties may have been told to change.
+	 * Those are torn, or in doubt like this one, so that none of their workers runs on and
+	 * waits for the workers here, as a worker that had not begun may. */
 	bool knows =
 		p->state == PARTY_OPENING || (p->state == PARTY_STOPPED && p->knows_all_stopped);
 	uint64_t ns = knows ? TRANSFER_DOUBT_TOLD_NS : patience_ns(p->e);
@@ -141,7 +144,8 @@ void wb__transfer_doubt_begin(struct party *p)
 		w->past.begun_at = p->target;
 		w->past.is_touched = p->is_opened;
 		w->doubt_ns = now_ns(p->e->obj->core) + ns;
-		/* It stands in its update.  What is promised next is a poll after this one. */
+		/* The worker stands in its update.  The stop that is promised next is a poll after
+		 * this one. */
 		wb_poll_set_stop(&w->w.page->word, 0);
 		w->is_parked = false;
 	}
@@ -151,7 +155,8 @@ void wb__transfer_doubt_begin(struct party *p)
 		ask(e);
 }
 
-/* Its run ends here, if it has not: with one of its agents gone it cannot commit any more. */
+/* The run that @m is about ends here, if it has not: with one of its agents gone it cannot commit
+ * any more. */
 static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct epoch *prev = wb__transfer_before(e);
@@ -163,7 +168,7 @@ static void end_run(const struct epoch *e, const struct wb_msg_peer *m)
 		wb__transfer_party_broken(p, "its lead was restarted");
 }
 
-/* It installs what was staged, or has done so, and that is not committed. */
+/* Does the worker install what was staged, or has it done so, and that is not committed? */
 static bool is_changing(const struct worker *w, uint64_t transfer)
 {
 	const struct wb_area_head *h = w->area.head;
@@ -172,13 +177,14 @@ static bool is_changing(const struct worker *w, uint64_t transfer)
 	       wb_area_state(h) >= WB_AREA_INSTALLING;
 }
 
-/* It committed, and this worker was told Torn.  It stands where it stood then, whole. */
+/* Was this worker told Torn, by a guess, of the run that @m is about?  The run committed, and the
+ * worker stands where it stood then, whole. */
 static bool is_guess_of(const struct worker *w, const struct wb_msg_peer *m)
 {
 	return w->guess && w->guess == m->transfer && w->guess_at == m->poll;
 }
 
-/* Is it in doubt of that very run? */
+/* Is the worker in doubt of that very run? */
 static bool is_in(const struct worker *w, const struct wb_msg_peer *m)
 {
 	return w->past.begun == m->transfer && w->past.begun_at == m->poll;
@@ -189,7 +195,7 @@ void wb__transfer_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_
 	uint32_t says = 0;
 
 	end_run(e, m);
-	/* It may have come to be so just now. */
+	/* The worker may have come to be in doubt just now. */
 	for_party_worker (e, m->engine, i)
 		if (here(e, i) && e->member[i]->past.begun)
 			says |= (is_in(e->member[i], m) ? SAYS_DOUBT : 0) |
@@ -207,7 +213,8 @@ void wb__transfer_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_
 			.says = says));
 }
 
-/* Unknown is what becomes of a decision that no worker of the engine has followed. */
+/* Unknown is the end of a decision that no worker of the engine has followed: Aborted for the
+ * workers. */
 static enum wb_engine_state for_worker(uint32_t state)
 {
 	return state == WB_ENGINE_UNKNOWN ? WB_ENGINE_ABORTED : (enum wb_engine_state)state;
@@ -232,7 +239,8 @@ static void tell(struct worker *w, enum wb_engine_state how, const char *why)
 	w->past.is_torn |= end.result == WB_APP_END_TORN;
 	if (how == WB_ENGINE_COMMITTED) {
 		wb__transfer_holds_now(w, past.begun, past.begun_version, past.begun_at);
-		/* A promise for the feed that it does not need; another is for what comes next. */
+		/* The promise was for the feed, which the worker does not need any more; one that
+		 * was made in a run is for what comes next. */
 		if (w->expects_feed && !wb__transfer_is_in_run(w))
 			wb_poll_set_stop(&w->w.page->word, 0);
 		w->expects_feed = false;
@@ -244,7 +252,8 @@ static void tell(struct worker *w, enum wb_engine_state how, const char *why)
 	wb__transfer_to_worker(w, WBP_APP_END, &end);
 }
 
-/* Nobody has said, and others may wait for this worker: what it knows of itself. */
+/* Nobody has said how the update ended, and others may wait for this worker: tell it what is known
+ * of it here. */
 static void tell_own(struct worker *w)
 {
 	struct wb_transfer_past past = w->past;
@@ -260,8 +269,9 @@ static void tell_own(struct worker *w)
 	w->guess_at = past.begun_at;
 }
 
-/* The answer came late.  Others of the engine have gone on with what it has, whole, and wait for it
- * in their next step: torn it would keep them there, where no stop reaches them. */
+/* The answer came late.  Other workers of the engine have gone on with the weights that this one
+ * has, whole, and wait for it in their next step.  If it stayed torn it would keep them there,
+ * where no stop reaches them. */
 static void tell_late(struct worker *w)
 {
 	w->past.begun = w->guess;
@@ -272,8 +282,9 @@ static void tell_late(struct worker *w)
 
 bool wb__transfer_doubt_end(struct epoch *e, const struct wb_msg_peer *m)
 {
-	/* Two runs may have this number, the second a feed, and END does not say which it ends.  A
-	 * feed that came to nothing proves nothing of the run before, which may have been torn. */
+	/* Two runs may have this number, the second a feed, and END does not say which of them it
+	 * ends.  A feed that came to nothing proves nothing about the run before it, which may have
+	 * been torn. */
 	bool is_sure = m->how == WB_ENGINE_COMMITTED || m->how == WB_ENGINE_TORN;
 	struct epoch *active = active_epoch(e->obj);
 	bool any = false;
@@ -319,7 +330,7 @@ void wb__transfer_doubt_over(struct epoch *e, uint32_t engine)
 		}
 }
 
-/* Late answers that do not come any more. */
+/* Give up late answers that do not come any more. */
 static uint64_t late_tick(struct object *o, struct epoch *e, uint64_t now)
 {
 	uint64_t next = 0;
@@ -345,7 +356,8 @@ static uint64_t late_tick(struct object *o, struct epoch *e, uint64_t now)
 uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now)
 {
 	struct epoch *e = active_epoch(o);
-	/* This agent was stopped: the answer may be among what it has not read yet. */
+	/* Was this process stopped for a while?  Then the answer may be among what it has not read
+	 * yet. */
 	bool was_stopped = e && now > o->ask_ns + TRANSFER_ASK_AGAIN_NS;
 	uint64_t late = late_tick(o, e, now), next = 0;
 
@@ -363,7 +375,7 @@ uint64_t wb__transfer_doubt_tick(struct object *o, uint64_t now)
 	}
 	if (!next || !e)
 		return sooner(next, late);
-	/* The question goes, too, when the lead is called down and comes back. */
+	/* The question is lost, too, when the lead is called down and comes back. */
 	if (now >= o->ask_ns)
 		ask(e);
 	return sooner(sooner(next, late), o->ask_ns);
@@ -383,7 +395,7 @@ static struct lead *led(struct epoch *e, const char *engine, const struct doubt 
 	return NULL;
 }
 
-/* How it ended, when it was led from here; WB_ENGINE_IDLE: not known. */
+/* How the run ended, if it was led from here; WB_ENGINE_IDLE: not known. */
 static enum wb_engine_state as_led(struct epoch *e, uint32_t engine, const struct doubt *d)
 {
 	struct epoch *of[] = {e, e == e->obj->cur ? e->obj->prev : NULL};
@@ -393,7 +405,7 @@ static enum wb_engine_state as_led(struct epoch *e, uint32_t engine, const struc
 
 		if (!l)
 			continue;
-		/* It may not have heard that the agent is gone, or has given it up. */
+		/* The lead may not have heard that the agent is gone, or has given the run up. */
 		if (l->state != LEAD_ENDING)
 			wb__transfer_lead_broken(l, "an agent of the engine has lost its lead");
 		return for_worker(l->ended);
@@ -418,7 +430,7 @@ static void ask_next(struct lead *l)
 static void answer(struct lead *l, enum wb_engine_state how)
 {
 	struct doubt *d = &l->doubt;
-	/* All of an engine change, or none. */
+	/* All workers of an engine change, or none. */
 	bool is_sure =
 		how == WB_ENGINE_COMMITTED || (how == WB_ENGINE_ABORTED && !(d->says & ~SAYS_DONE));
 	enum wb_engine_state told = is_sure ? how : WB_ENGINE_TORN;
@@ -459,7 +471,7 @@ void wb__transfer_doubt_agent_down(struct lead *l, uint32_t agent, uint64_t upto
 {
 	if (!l->doubt.transfer || l->doubt.transfer > upto || !l->doubt.agent[agent].is_asked)
 		return;
-	l->doubt.agent[agent].is_asked = false; /* it says nothing */
+	l->doubt.agent[agent].is_asked = false; /* it will not answer */
 	look(l);
 }
 
@@ -477,9 +489,9 @@ static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 	if (!d->agent)
 		d->agent = wb_zalloc(e->r->n_agent, sizeof(*d->agent));
 	if (!d->agent)
-		return; /* they are told at TARGET that nobody knows */
-	/* One run after the other: nobody can have changed for a later one, in which a worker that
-	 * stands in this one took no part. */
+		return; /* workers are told at TARGET that nobody knows */
+	/* Runs are looked into one after the other: nobody can have changed in a later run, in
+	 * which a worker that stands in this one took no part. */
 	if (d->transfer && (d->transfer != m->transfer || d->poll != m->poll)) {
 		d->next = (struct doubt_next){from, m->poll, m->says, m->transfer};
 		return;
@@ -492,7 +504,7 @@ static void look_into(struct epoch *e, uint32_t from, const struct wb_msg_peer *
 	d->agent[from].is_in_doubt = true;
 	how = as_led(e, m->engine, d);
 	/* A feed of the same number may have been aborted at the same poll since, and the run
-	 * before it not: its workers know. */
+	 * before it may not have been: its workers know. */
 	if (how == WB_ENGINE_COMMITTED || how == WB_ENGINE_TORN) {
 		answer(l, how);
 		return;

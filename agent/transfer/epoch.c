@@ -20,7 +20,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Its connections close, which is heard of later; what they still say has no epoch. */
+/* The epoch's connections close, of which events come only later; what comes over them until then
+ * belongs to no epoch. */
 static void forget_conns(const struct epoch *e)
 {
 	struct wb_transfer_core *c = e->obj->core;
@@ -97,7 +98,7 @@ struct epoch *wb__transfer_epoch_find(const struct object *o, const struct wb_ep
 	return o->prev && wb_epoch_id_eq(&o->prev->r->id, id) ? o->prev : NULL;
 }
 
-/* A worker's memory is gone: the epoch must not find it again. */
+/* A worker's memory is gone: the epoch must not find the worker again. */
 void wb__transfer_epoch_forget(struct epoch *e, const struct worker *w)
 {
 	for (uint32_t i = 0; e && i < e->local->n; i++)
@@ -148,8 +149,8 @@ static bool still_fits(const struct object *o, const struct epoch *e)
 	return e->plan->chunk_bytes == o->slot_bytes && wb__transfer_images_fit(e);
 }
 
-/* READY for the newest, and ACTIVATE does not come: it may have come to others, who keep the plan
- * before until a transfer of the newest begins. */
+/* READY was said for the newest plan, and ACTIVATE does not come.  It may have come to others, who
+ * keep the plan before until a transfer of the newest begins. */
 uint64_t wb__transfer_usable_at(const struct object *o)
 {
 	bool waits = o->cur && !o->cur->is_active && o->prev && o->prev->is_active &&
@@ -186,7 +187,7 @@ uint64_t wb__transfer_epoch_tick(struct object *o, uint64_t now)
 			o->prev = NULL;
 		}
 	}
-	/* Then what was asked meanwhile goes on by the plan before. */
+	/* At that time, what was asked meanwhile goes on by the plan before. */
 	return at > now ? at : 0;
 }
 
@@ -268,8 +269,8 @@ static bool rolls(const struct epoch *e)
 	return false;
 }
 
-/* Slots of an agent with trainers only are all for sending: an engine that joins it has none to
- * receive in.  Those of an agent that had an engine do without one as well. */
+/* An agent with trainers only has all its slots for sending: an engine that joins it has none to
+ * receive in.  The slots of an agent that had an engine also suit one without. */
 static bool slots_suit(const struct epoch *e)
 {
 	const struct object *o = e->obj;
@@ -304,7 +305,8 @@ static void hand_over_party(struct party *p)
 	p->flow = NULL;
 }
 
-/* What is whole in staging areas and in doubt waits for judges that only a newer plan may reach. */
+/* A transfer that is whole in staging areas, and in doubt, waits for judges that perhaps only a
+ * newer plan reaches. */
 static void hand_over_staged(struct object *o, struct epoch *e)
 {
 	for (uint32_t en = 0; en < e->r->n_engine; en++) {
@@ -316,16 +318,16 @@ static void hand_over_staged(struct object *o, struct epoch *e)
 			hand_over(l);
 		if (p->state == PARTY_STAGED && l->state != LEAD_STAGED)
 			hand_over_party(p);
-		wb__transfer_lead_hand_over(l); /* the next try to install finds it asking */
+		wb__transfer_lead_hand_over(l); /* the next try to install finds it asking judges */
 	}
 	wb__transfer_coordinator_hand_over(e);
 	wb__transfer_stop_kept_flows(o, e);
 }
 
-/* The same for a transfer that would keep the slots which the plan to come needs, and may be in
- * order: nothing ends that can still be decided as it should be.  A lead asks judges when its
- * coordinator is gone or silent past the deadline; a party may be read by other engines, which
- * have all ended their receive stage when it has been whole for as long as a transfer may take. */
+/* The same for a transfer that keeps the slots which the plan to come needs, and may still be in
+ * order: nothing is ended that can still be decided as it should be.  A lead asks judges when its
+ * coordinator is gone or silent past the deadline; a party may be read by other engines, which have
+ * all ended their receive stage when it has been whole for as long as a transfer may take. */
 static void hand_over_overdue(struct object *o, struct epoch *e)
 {
 	uint64_t now = now_ns(o->core);
@@ -346,9 +348,9 @@ static void hand_over_overdue(struct object *o, struct epoch *e)
 	wb__transfer_stop_kept_flows(o, e);
 }
 
-/* A transfer has the slots.  Where they would do, only that there should be more of them, or fewer,
- * the plan does not wait for ever: it may be what that transfer waits for (hand_over_staged()).
- * Where they would not, that transfer ends by its deadlines (hand_over_overdue()). */
+/* A transfer has the slots.  If they would do for the new plan, which only wants more or fewer of
+ * them, the plan does not wait for ever: the transfer may be waiting for it (hand_over_staged()).
+ * If they would not do, the transfer ends by its deadlines (hand_over_overdue()). */
 static int wait_for_slots(struct epoch *e, struct wb_err *err)
 {
 	struct object *o = e->obj;
@@ -370,7 +372,8 @@ static int wait_for_slots(struct epoch *e, struct wb_err *err)
 		e->plan->chunk_bytes);
 }
 
-/* The last thing that may fail: the plan that runs needs its slots when this one is refused. */
+/* This is the last step that may fail: if this plan is refused, the plan that runs still needs its
+ * slots. */
 static int make_slots(struct epoch *e, struct wb_err *err)
 {
 	struct object *o = e->obj;
@@ -523,7 +526,8 @@ int wb_transfer_install(struct wb_transfer_core *c, struct wb_roster *r, struct 
 	}
 	if (o->prev && o->cur->is_active)
 		hand_over_staged(o, o->prev);
-	/* One that never became active only gives up its place: what runs may run on. */
+	/* An epoch that never became active only gives up its place: what runs under the one before
+	 * it may run on. */
 	if (o->prev && o->cur->is_active && epoch_in_use(o, o->prev)) {
 		rc = wb_err_set(err, -EBUSY, "a transfer of epoch %llu.%llu is still under way",
 			(unsigned long long)o->prev->r->id.term,
@@ -575,7 +579,7 @@ void wb__transfer_activate(struct epoch *e)
 	e->is_active = true;
 	e->active_ns = now_ns(e->obj->core);
 	wb__transfer_supersede(e);
-	/* Readers of what is held come to the new plan's flow; the sums go along. */
+	/* Readers of what workers hold come to the new plan's flow; the sums go along. */
 	for (uint32_t i = 0; i < e->local->n; i++)
 		if (e->member[i] && e->member[i]->held_transfer)
 			(void)wb__transfer_flow_get(e, e->member[i]->held_transfer, true);
@@ -660,7 +664,7 @@ void wb_transfer_expect_feed(
 	for_party_worker (o->cur, engine, i) {
 		struct worker *w = o->cur->member[i];
 
-		/* One that holds a version serves that until the feed stops it. */
+		/* A worker that holds a version serves with it until the feed stops it. */
 		if (!w || !w->w.page || w->held_transfer || w->asleep)
 			continue;
 		w->expects_feed = true;

@@ -51,7 +51,7 @@ static void env_snapped(void *ctx, struct wb_flow *f, uint32_t local, int rc)
 	wb__transfer_trainers_snapped(epoch_of_flow(ctx, f), f, local, rc);
 }
 
-/* Said by name; counted by whoever is told. */
+/* Report the mismatch with names; the environment, which is told, counts it. */
 static void env_mismatch(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch *m)
 {
 	struct epoch *e = epoch_of_flow(ctx, f);
@@ -124,8 +124,7 @@ static bool area_holds(const struct worker *w, uint64_t transfer)
 	return h && h->transfer == transfer && wb_area_state(h) >= WB_AREA_WHOLE;
 }
 
-/* Workers here that hold @transfer are sources from the start; those that are gone never are. */
-/* Where a trainer worker here keeps the version, it alone of them can be read from. */
+/* If a trainer worker here keeps the version, it is the only one of them that can be read from. */
 static void mark_keepers(struct epoch *e, struct wb_flow *f)
 {
 	bool has_keeper = false;
@@ -142,6 +141,8 @@ static void mark_keepers(struct epoch *e, struct wb_flow *f)
 	}
 }
 
+/* Workers here that hold the flow's transfer are sources from the start; those that are gone never
+ * are. */
 static void mark_sources(struct epoch *e, struct wb_flow *f, bool staged)
 {
 	const struct wb_flow *sums = NULL;
@@ -179,7 +180,7 @@ static struct wb_flow *flow_get(struct epoch *e, uint64_t transfer, bool staged,
 			wb_flow_transfer(x->flow) == transfer)
 			return x->flow;
 	at = free_slot(o);
-	/* Cut for a newer plan, with smaller chunks? */
+	/* Were the slots cut for a newer plan, with smaller chunks? */
 	if (!make || !at || e->plan->chunk_bytes > o->slot_bytes)
 		return NULL;
 	opts = (struct wb_flow_opts){
@@ -220,7 +221,7 @@ struct wb_flow *wb__transfer_flow_direct(struct epoch *e, uint64_t transfer, boo
 	return flow_get(e, transfer, false, make);
 }
 
-/* A feed writes parameters, also where transfers fill areas. */
+/* A feed writes parameters, even where other transfers fill areas. */
 static bool is_fed(const struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
 	const struct wb_plan_worker *w = &e->plan->worker[plan_worker];
@@ -229,8 +230,8 @@ static bool is_fed(const struct epoch *e, uint32_t plan_worker, uint64_t transfe
 	return p && p->state != PARTY_NONE && p->is_feed && p->transfer == transfer;
 }
 
-/* What a worker committed may be in its area still, or only in its parameters; what it has not, it
- * receives where its party does. */
+/* What a worker committed may still be in its area, or only in its parameters; what it has not
+ * committed, it receives where its party does. */
 struct wb_flow *wb__transfer_flow_source(struct epoch *e, uint32_t plan_worker, uint64_t transfer)
 {
 	const struct worker *w = wb__transfer_worker_of(e, plan_worker);
@@ -299,7 +300,7 @@ void wb__transfer_stop_kept_flows(struct object *o, const struct epoch *e)
 	wb__transfer_flows_reap(o);
 }
 
-/* Does it still touch the worker's memory? */
+/* Does the flow still touch the worker's memory? */
 static bool touches(const struct flow_slot *x, const struct worker *w)
 {
 	for (uint32_t i = 0; i < x->e->local->n; i++)
@@ -319,7 +320,7 @@ bool wb__transfer_flows_use(const struct worker *w)
 }
 
 /* The others may still need the flow (another engine of this pod, a feed), so only the worker's
- * part ends; the flow's memory of it goes when the flow is idle. */
+ * part ends; the flow forgets the worker's memory when it is idle. */
 static void drop_worker(struct flow_slot *x, const struct worker *w)
 {
 	const struct epoch *e = x->e;
@@ -346,7 +347,8 @@ void wb__transfer_flows_drop_worker(struct object *o, const struct worker *w)
 		drop_worker(x, w);
 }
 
-/* Who still has its name must not touch it: its workers are gone, or it was overtaken. */
+/* Those that still point to the flow must not touch it: its workers are gone, or it was
+ * overtaken. */
 static void forget_flow(struct object *o, const struct wb_flow *f)
 {
 	if (o->trainers.flow == f)

@@ -3,7 +3,7 @@
 
 #include "transfer/epoch.h"
 
-/* Nothing but its ack, which the wire has taken. */
+/* CONFIRM says nothing but its ack, which the wire has taken in already. */
 void wb__transfer_on_CONFIRM(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	(void)e;
@@ -30,7 +30,8 @@ void wb__transfer_on_LOST(struct epoch *e, uint32_t from, const struct wb_msg_pe
 static void (*const heard_by[])(struct epoch *e, uint32_t from, const struct wb_msg_peer *m) = {
 	WB_PEERS(ROW, WB_PEER_SKIP, WB_PEER_SKIP, WB_PEER_SKIP)};
 
-/* A run that is no feed, and that parties, trainers or leads hear of first by this. */
+/* Does the message begin a run that is no feed?  Parties, trainers or leads first hear of a run by
+ * such a message. */
 static bool begins(const struct wb_msg_peer *m)
 {
 	return !m->feed && (m->kind == WBP_PEER_PREPARE || m->kind == WBP_PEER_STAGE ||

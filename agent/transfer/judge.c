@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Judges: the agents of trainer workers keep the decision on a joint transfer, COMMIT or ABORT, in
- * one Paxos register each transfer.  A judge answers only after what it says is in its file, so
- * that a killed and restarted one keeps its word.  The same file keeps the greatest number that a
- * coordinator here has given to a transfer: none may be used twice.
+ * one Paxos register for each transfer.  A judge answers only after what it says is in its file, so
+ * that a judge that is killed and restarted keeps its word.  The same file keeps the greatest
+ * number that a coordinator here has given to a transfer: no number may be used twice.
  */
 #include "transfer/judge.h"
 
@@ -40,7 +40,7 @@ void wb__transfer_judge_load(struct object *o)
 	n = s->load(s->ctx, name, data, sizeof(data));
 	if (n == 0)
 		return;
-	/* One that does not know what it promised must not speak. */
+	/* A judge that does not know what it promised must not speak. */
 	if (n < HEAD || (size_t)(n - HEAD) % sizeof(struct verdict)) {
 		o->is_judge = false;
 		WB_LOG_ERR("transfer",
@@ -72,7 +72,7 @@ static int save(const struct object *o)
 	return s->save(s->ctx, name, data, HEAD + o->n_verdict * sizeof(struct verdict));
 }
 
-/* When it cannot be kept, engines, areas and the operator still know it. */
+/* If the number cannot be kept, engines, areas and the operator still know it. */
 void wb__transfer_judge_number(struct object *o, uint64_t transfer)
 {
 	o->given = transfer;
@@ -80,7 +80,7 @@ void wb__transfer_judge_number(struct object *o, uint64_t transfer)
 		WB_LOG_WRN("transfer", "the number of a transfer cannot be kept");
 }
 
-/* NULL: too old to know anything of. */
+/* NULL: the transfer is too old to know anything of it. */
 static struct verdict *verdict_of(struct object *o, uint64_t transfer)
 {
 	uint32_t at = 0;
@@ -104,7 +104,7 @@ static struct verdict *verdict_of(struct object *o, uint64_t transfer)
 	return &o->verdict[at];
 }
 
-/* Either answer; of judge()'s variables. */
+/* The fields of either answer, taken from judge()'s variables. */
 #define ANSWER                                                                                     \
 	.transfer = m->transfer, .code = code, .ballot = ballot, .accepted = v->accepted,          \
 	.decision = (uint32_t)v->value

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trainer workers whose hold goes on after the end of their transfer.  Their parameters are that
- * version for whoever is fed with it and has no engine left to get it from. */
+/* Trainer workers whose hold goes on after the end of their transfer.  Engines that are fed with
+ * its version, and have no engine left to get it from, get it from their parameters. */
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
 #include "transfer/worker.h"
@@ -18,7 +18,7 @@ static void close_sources(const struct worker *w)
 				wb_flow_close_source(x->flow, i);
 }
 
-/* Does anybody still read?  @cut: not any more. */
+/* Does anybody still read the worker's parameters?  @cut: cut readers off now. */
 static bool is_read(const struct worker *w, bool cut)
 {
 	bool busy = false;

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What each order of a lead has, and what it says to its coordinator. */
+/* The fields that each order of a lead has, and each message to its coordinator. */
 #define ORDER(l)                                                                                   \
 	.transfer = (l)->transfer, .version = (l)->version, .engine = (l)->engine,                 \
 	.feed = (l)->is_feed, .feeder = (l)->source_engine, .coordinator = (l)->coordinator
@@ -77,9 +77,9 @@ static void report(struct lead *l)
 	c->env->report(c->env->ctx, &r);
 }
 
-/* One that cannot follow a decision is Torn for the coordinator.  Before INSTALL none of its
- * workers has changed, and some may not have been stopped: all go on, with areas that are whole for
- * the next plan or transfer. */
+/* The result as the parties hear it.  An engine that cannot follow a decision is Torn for the
+ * coordinator.  But before INSTALL none of its workers has changed, and some may not have been
+ * stopped: all go on, with areas that are whole for the next plan or transfer. */
 static enum wb_engine_state for_parties(const struct lead *l, enum wb_engine_state result)
 {
 	return result == WB_ENGINE_TORN && l->is_staged && l->state != LEAD_INSTALLING
@@ -136,7 +136,7 @@ static bool is_free(const struct lead *l)
 }
 
 /* Before the first byte the old weights are intact.  A decision stands: the next plan, transfer or
- * feed brings it to who cannot follow it now. */
+ * feed brings it to those who cannot follow it now. */
 static void fail(struct lead *l, int64_t code, const char *why)
 {
 	bool torn = l->state == LEAD_INSTALLING || l->state == LEAD_MOVING || l->is_decided;
@@ -157,8 +157,8 @@ static void set_parties(struct lead *l)
 			l->agent[plan->worker[w].domain].takes_part = true;
 }
 
-/* Nothing is left of the run before, which has ended, but what outlasts runs.  l->e, ->engine and
- * ->agent are there. */
+/* Nothing is left of the run before, which has ended, except what outlasts runs. l->e, l->engine
+ * and l->agent are set already. */
 static void begin_run(struct lead *l, uint32_t coordinator, uint64_t transfer, int64_t version)
 {
 	memset(l->agent, 0, l->e->r->n_agent * sizeof(*l->agent));
@@ -178,7 +178,7 @@ static void begin_run(struct lead *l, uint32_t coordinator, uint64_t transfer, i
 	set_parties(l);
 }
 
-/* What the coordinator, or an engine that feeds this one, has asked for. */
+/* Begin what the coordinator, or an engine that feeds this one, has asked for. */
 static void begin(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct epoch *e = l->e;
@@ -203,12 +203,14 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 {
 	struct lead *l = &e->lead[m->engine];
 
-	/* Whoever feeds holds a committed transfer: that decides, if it was in doubt. */
+	/* An engine that feeds holds a committed transfer: if this one was in doubt of it, that
+	 * decides. */
 	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
 		wb__transfer_lead_chosen(l, DECIDE_COMMIT);
 	if (!wb__transfer_lead_may_begin(e, from, m))
 		return;
-	/* after_update_hook may run still: who led that, a feed perhaps, hears that it is over. */
+	/* after_update_hook may still run: the coordinator of that run, perhaps of a feed, hears
+	 * that the run is over. */
 	if (l->state == LEAD_ENDING)
 		close_ending(l);
 	else if (wb__transfer_leads_run(l))
@@ -229,7 +231,7 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 		tell_coordinator(l, WB_ENGINE_RECEIVING);
 }
 
-/* All is whole beside the parameters, and it is to be installed. */
+/* All is whole in the areas, beside the parameters, and is to be installed. */
 static void begin_stop(struct lead *l)
 {
 	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
@@ -240,7 +242,7 @@ static void begin_stop(struct lead *l)
 	send_all(l, WB_PEER(STOP, ORDER(l), .is_decided = l->is_decided));
 }
 
-/* In doubt: ask those who keep the decision, and close it if there is none. */
+/* In doubt: ask the judges, who keep the decision, and have them decide if there is none. */
 static void ask_judges(struct lead *l)
 {
 	l->deadline_ns = 0;
@@ -292,7 +294,7 @@ static void on_staged(struct lead *l)
 		begin_stop(l);
 		return;
 	}
-	/* The coordinator has its own deadlines; this is for one that is silent. */
+	/* The coordinator has its own deadlines; this one is for a coordinator that is silent. */
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->transfer_deadline_ns;
 }
 
@@ -324,7 +326,8 @@ static void on_promise(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	wb__transfer_lead_go_on(l);
 }
 
-/* A worker in doubt may be let go, and be needed at the common poll: it hears of its end first. */
+/* A worker in doubt may be let go, and then be needed at the common poll: it hears first how its
+ * update ended. */
 void wb__transfer_lead_go_on(struct lead *l)
 {
 	if (l->state != LEAD_PROMISES || l->doubt.transfer || !ALL(l, promised))
@@ -350,9 +353,9 @@ static void open_all(struct lead *l)
 	tell_coordinator(l, WB_ENGINE_RECEIVING);
 }
 
-/* Nobody's parameters change before each party knows that all have stopped.  Else, where this agent
- * died now, one of them could not tell whether another's have begun to, and might let its workers
- * go on to a step in which they wait for one that is torn. */
+/* Nobody's parameters change before each party knows that all have stopped.  Otherwise, if this
+ * agent died now, a party could not tell whether another's parameters have begun to change, and
+ * might let its workers go on to a step in which they wait for a torn one. */
 static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *m)
 {
 	l->agent[from].stopped = true;
@@ -364,7 +367,7 @@ static void on_stopped(struct lead *l, uint32_t from, const struct wb_msg_peer *
 	if (!ALL(l, stopped))
 		return;
 	wb__transfer_lead_set(l, LEAD_TELLING);
-	/* Hooks may have taken all of what the steps before had. */
+	/* Hooks may have taken all the time of the steps before. */
 	l->deadline_ns = now_ns(l->e->obj->core) + l->e->r->engine_step_deadline_ns;
 	for (uint32_t a = 0; a < l->e->r->n_agent; a++)
 		if (l->agent[a].takes_part && !l->agent[a].heard)
@@ -484,7 +487,7 @@ static struct lead *run_of(struct epoch *e, const struct wb_msg_peer *m)
 	return l->state == LEAD_NONE || l->transfer != m->transfer ? NULL : l;
 }
 
-/* The same for what its coordinator says. */
+/* The same for a message of the run's coordinator. */
 static struct lead *led_by(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = run_of(e, m);
@@ -493,8 +496,8 @@ static struct lead *led_by(struct epoch *e, uint32_t from, const struct wb_msg_p
 }
 
 /* A feed has the number of a transfer, and may be tried again: what a party said before it had
- * heard of this run is of one before.  An agent that does not number is believed, as is this one.
- */
+ * heard of this run is about an earlier one.  An agent that does not number its messages is
+ * believed, as this agent is. */
 static struct lead *said_in(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct lead *l = run_of(e, m);
@@ -576,7 +579,8 @@ void wb__transfer_on_CANCEL(struct epoch *e, uint32_t from, const struct wb_msg_
 		on_cancel(l, m);
 }
 
-/* What the trainers have not sent nobody has; and no decision can come of it any more. */
+/* Can the run not go on without its coordinator?  What the trainers have not sent, nobody has; and
+ * no decision can come any more. */
 static bool needs_coordinator(const struct lead *l)
 {
 	if (l->is_staged)
@@ -608,7 +612,8 @@ void wb__transfer_lead_agent_down(struct epoch *e, uint32_t agent, uint64_t upto
 				e->r->agent[agent].name, why);
 			fail(l, -EHOSTDOWN, text);
 		} else if (l->coordinator == agent && l->is_feed && l->state != LEAD_ENDING) {
-			/* It is the feed's source: what it has not given comes from others. */
+			/* The coordinator is the feed's source: what it has not given comes from
+			 * others. */
 			lose(l, l->source_engine, l->losses + 1);
 		} else if (l->coordinator == agent && l->state == LEAD_STAGED &&
 			   l->e->r->all_engines) {

@@ -22,9 +22,9 @@ void wb__transfer_lead_refuse(
 			.code = code, .sentence = text, .highest = e->obj->highest));
 }
 
-/* Fenced: a number is used once an engine.  A feed repeats one that the engine has lost: all of it,
- * or one worker, whose agent or process began anew; then the others hold it still, from before this
- * plan. */
+/* Fenced: an engine uses a number once.  A feed repeats the number of a transfer that the engine
+ * has lost: in all its workers, or in one, whose agent or process began anew; then the others still
+ * hold it, from before this plan. */
 static bool is_stale(struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct lead *l = &e->lead[m->engine];
@@ -53,7 +53,8 @@ static struct lead *lead_before(const struct epoch *e, uint32_t engine, bool als
 											  : NULL;
 }
 
-/* Or it is in one of the plan after: what was said under the plan before comes late. */
+/* Or the engine is in a transfer of the plan after: what was said under the plan before comes
+ * late. */
 static const struct lead *lead_after(const struct epoch *e, uint32_t engine)
 {
 	const struct epoch *cur = e == e->obj->prev ? e->obj->cur : NULL;
@@ -83,7 +84,7 @@ bool wb__transfer_lead_may_begin(struct epoch *e, uint32_t from, const struct wb
 		wb__transfer_lead_refuse(e, from, m, WB_ESTALE, text);
 		return false;
 	}
-	/* A feed may be late: what it brings has just been committed, perhaps. */
+	/* A feed may be late: perhaps what it brings has just been committed. */
 	before = lead_before(e, m->engine, m->feed);
 	if (before && m->feed && before->state != LEAD_STAGED)
 		busy = before;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trainer workers that may go on before every engine has its receive stage: when all that engines
- * lack of them lies in slots.
+ * still lack from them lies in slots.
  *
  * Only receivers know what they lack, since what was sent may be asked for again until its sum was
  * compared.  So when little is left (the flow says when), the trainers' agent asks all agents with
- * rollout workers, LACK, and puts what they answer, LACKED, into slots (flow/stock.c).  Who has not
- * begun to receive lacks all that the plan brings it from here; if it will ask others than the plan
- * says, since it does not reach some of them, it cannot tell yet.  What an engine finds that it
- * lacks afterwards, since another one that would have relayed it died, or since it was damaged,
- * comes out of a slot or from nobody: then it fails and names the chunk.
+ * rollout workers, LACK, and puts what they answer, LACKED, into slots (flow/stock.c).  A worker
+ * that has not begun to receive lacks all that the plan brings it from here; but if it will ask
+ * others than the plan says, because it does not reach some of them, it cannot tell yet.  What an
+ * engine finds afterwards that it lacks, because another engine that would have relayed it died, or
+ * because it was damaged, comes out of a slot or from nobody: then the engine fails and names the
+ * chunk.
  *
- * This is an offer of the trainers' agent alone.  An answer that does not come, or more than fits,
- * leaves the trainers where they are: until RELEASE.
+ * Only the trainers' agent offers this.  If an answer does not come, or is more than fits, the
+ * trainers stay where they are until RELEASE.
  */
 #include "transfer/epoch.h"
 #include "transfer/flows.h"
@@ -33,7 +34,7 @@ void wb__transfer_leave_reset(struct trainers *t)
 	t->leave = (struct leave){.question = t->leave.question};
 }
 
-/* Workers that may be let go early at all. */
+/* May the worker be let go early at all? */
 static bool may_leave(const struct trainers *t, uint32_t local)
 {
 	const struct worker *w = t->e->member[local];
@@ -50,7 +51,7 @@ static bool any_may_leave(const struct trainers *t)
 	return false;
 }
 
-/* Agents to ask, 0 = one of them cannot be asked. */
+/* Number of agents to ask; 0 = one of them cannot be asked. */
 static uint32_t choose_asked(const struct epoch *e, bool *is_asked)
 {
 	uint32_t n = 0;
@@ -93,7 +94,7 @@ void wb__transfer_leave_ask(struct epoch *e, const struct wb_flow *f)
 
 /* ---- the answer ----------------------------------------------------------------------------- */
 
-/* Everybody whom the plan names is there for this agent's workers, as far as it knows. */
+/* Is everybody whom the plan names there for this agent's workers, as far as the agent knows? */
 static bool goes_by_plan(const struct epoch *e, const struct wb_flow *f)
 {
 	for (uint32_t w = 0; w < e->plan->n_worker; w++)
@@ -103,8 +104,8 @@ static bool goes_by_plan(const struct epoch *e, const struct wb_flow *f)
 	return true;
 }
 
-/* What rollout worker @i of this agent lacks of @from's trainers; more than @cap: too much, or
- * not known yet. */
+/* What rollout worker @i of this agent lacks from @from's trainers, in @out; returns how many
+ * entries, more than @cap: too many, or not known yet. */
 static uint32_t lacked_by(
 	struct epoch *e, uint32_t i, uint32_t from, uint64_t transfer, uint64_t *out, uint32_t cap)
 {
@@ -141,7 +142,7 @@ void wb__transfer_on_LACK(struct epoch *e, uint32_t from, const struct wb_msg_pe
 
 /* ---- and what is made of it ----------------------------------------------------------------- */
 
-/* All that the plan brings @dst from @src. */
+/* Mark all that the plan brings @dst from @src. */
 static void mark_routes(const struct wb_plan *p, uint32_t src, uint32_t dst, uint8_t *is_lacked)
 {
 	for (uint32_t i = 0; i < p->n_route; i++) {
@@ -182,8 +183,9 @@ static void stock_one(
 			t->e->obj, "stock", wb__transfer_worker_name(t->e, w), t->transfer, n);
 }
 
-/* All have answered: those that fit leave, one after the other (flow.h).  Each may make the flow
- * say that there is less left, which asks the next question while this one is gone through. */
+/* All have answered: trainer workers whose chunks fit leave, one after the other (flow.h).  Each of
+ * them may make the flow say that there is less left, which asks the next question while this
+ * answer is gone through. */
 static void stock_all(struct trainers *t)
 {
 	struct leave l = t->leave;
@@ -225,7 +227,7 @@ void wb__transfer_on_LACKED(struct epoch *e, uint32_t from, const struct wb_msg_
 		return;
 	l->is_asked[from] = false;
 	if (m->code < 0 || (m->n_lacked && !add(l, m->lacked, m->n_lacked))) {
-		wb__transfer_leave_reset(t); /* it is asked again when less is left */
+		wb__transfer_leave_reset(t); /* LACK is asked again when less is left */
 		return;
 	}
 	if (!--l->n_asked)

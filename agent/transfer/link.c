@@ -8,11 +8,11 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define RAILS_NARROW 2 /* that the common window of grants keeps busy */
+#define RAILS_NARROW 2 /* so many rails the common window of grants keeps busy */
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Workers that have the same rails as an earlier one of their agent are of its set. */
+/* Workers that have the same rails as an earlier one of their agent belong to its set. */
 static void find_sets(struct epoch *e)
 {
 	const struct wb_plan_worker *w = e->plan->worker;
@@ -49,7 +49,7 @@ static void name_ends(struct epoch *e)
 		}
 }
 
-/* Does the plan lend rails of this agent to what other workers of it get? */
+/* Does the plan lend rails of one worker of this agent for what another one gets? */
 static bool lends(const struct epoch *e)
 {
 	for (uint32_t i = 0; i < e->plan->n_route; i++) {
@@ -108,13 +108,13 @@ uint32_t wb__transfer_links_window(const struct epoch *e)
 		most = WB_MAX(
 			most, rails ? (uint32_t)__builtin_popcount(rails) : e->obj->core->o.n_rail);
 	}
-	return most > RAILS_NARROW ? 2 * most : 0; /* it is refilled by halves */
+	return most > RAILS_NARROW ? 2 * most : 0; /* the window is refilled by halves */
 }
 
 /* ---- dialling -------------------------------------------------------------------------------- */
 
-/* One that was never up: the peer's next address.  That nobody listens is an answer, and silence is
- * none. */
+/* A link that was never up tries the peer's next address. "Nobody listens there" is an answer,
+ * silence is none. */
 static void failed(struct epoch *e, struct link *l, int code)
 {
 	uint32_t n = e->r->agent[l->agent].n_addr;
@@ -130,8 +130,8 @@ static void failed(struct epoch *e, struct link *l, int code)
 		l->retry_ns = 0;
 }
 
-/* Workers that share it have so many grants out at most, of both kinds: exchanges leave as much to
- * receives (flow/internal.h).  Those to whom it is lent may be any. */
+/* How many grants the workers that share the link have out at most, of both kinds: exchanges leave
+ * as many to receives (flow/internal.h).  Rails that are lent may be used by any worker. */
 static uint32_t depth_of(const struct epoch *e, const struct link *l)
 {
 	uint32_t n = 0;
@@ -158,7 +158,7 @@ static void dial(struct epoch *e, struct link *l)
 
 	l->backoff_ns = l->backoff_ns ? WB_MIN(l->backoff_ns * 2, TRANSFER_RETRY_MAX_NS)
 				      : TRANSFER_RETRY_MIN_NS;
-	/* A trainer that is gone was everybody's source. */
+	/* A trainer that is gone was everybody's source: they must not all dial at once. */
 	l->retry_ns = now_ns(c) + wb_apart_ns(l->backoff_ns, wb_rng_u64(&c->dials));
 	rc = wb_xport_endpoint_of(all, l->there, endpoint, sizeof(endpoint));
 	if (rc == 0)
@@ -208,7 +208,7 @@ void wb__transfer_link_up(struct epoch *e, wb_conn_t conn)
 	}
 }
 
-/* Who waits in vain later says what became of the connection. */
+/* A worker that later waits in vain says what became of the connection. */
 static void note_loss(const struct object *o, struct link *l, const struct wb_xport_event *ev)
 {
 	if (l->lost_transfer != o->highest)
@@ -256,7 +256,7 @@ static void lose_workers(struct epoch *e, const struct link *l)
 
 static uint64_t link_tick(struct epoch *e, struct link *l, uint64_t now)
 {
-	/* It began anew: nobody is told of a plan when a newer one is active. */
+	/* The peer began anew: nobody is told of a plan when a newer one is active. */
 	bool in_vain = l->is_unknown && e == e->obj->prev && e->obj->cur->is_active;
 	uint64_t patience = e->r->patience_ns;
 
@@ -279,7 +279,7 @@ static uint64_t link_tick(struct epoch *e, struct link *l, uint64_t now)
 		       : WB_MIN(l->wanted_ns + patience, WB_MAX(l->retry_ns, now + 1));
 }
 
-/* Of those that are listed, which may become more meanwhile. */
+/* Look at the links that are listed, which may become more meanwhile. */
 static uint64_t epoch_tick(struct epoch *e, uint64_t now)
 {
 	struct links *l = &e->links;

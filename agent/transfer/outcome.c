@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a transfer comes to when its engines have ended: a result, a code for the trainers, and who
- * is to be named. */
+/* What a transfer comes to when its engines have ended: a result, a code for the trainers, and
+ * which engine is to be named. */
 #include "transfer/outcome.h"
 
 #include "base/base.h"
@@ -16,7 +16,7 @@ bool wb__transfer_is_joint(const struct coordinator *l)
 /* Engines, counted. */
 struct tally {
 	uint32_t n, committed, torn;
-	const struct coordinator_engine *worst; /* not committed; NULL = none */
+	const struct coordinator_engine *worst; /* worst that did not commit; NULL = none */
 	const char *worst_name;
 };
 
@@ -65,7 +65,7 @@ static enum wb_result result_of(const struct coordinator *l, const struct tally 
 					    : WB_RESULT_ABORTED;
 }
 
-/* For all trainers: nobody is told that weights are intact which may not be. */
+/* The code for all trainers: nobody is told that weights are intact if they may not be. */
 static int code_of(const struct coordinator *l, const struct tally *o)
 {
 	if (l->is_superseded ||

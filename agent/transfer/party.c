@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What each answer to the lead has. */
+/* The fields that each answer to the lead has. */
 #define REPLY(p)                                                                                   \
 	.transfer = (p)->transfer, .engine = (p)->engine, .version = (p)->version,                 \
 	.is_torn = wb__transfer_engine_is_torn((p)->e, (p)->engine)
@@ -40,7 +40,8 @@ void wb__transfer_to_worker(struct worker *w, uint16_t type, const void *msg)
 
 /* ---- same step ---------------------------------------------------------------------------- */
 
-/* Promise for each worker that it stops at its next poll; the greatest promise is our answer. */
+/* Promise for each worker that it stops at its next poll; the greatest promise is this party's
+ * answer. */
 static uint32_t promise_all(struct party *p)
 {
 	struct wb_msg_app_wake wake = {0};
@@ -64,7 +65,7 @@ static uint32_t promise_all(struct party *p)
 	return greatest;
 }
 
-/* It goes on to the target with the others of its engine. */
+/* The worker goes on to the target with the others of its engine. */
 static void end_hold(struct worker *w)
 {
 	static char why[] = "the feed that this worker had begun came to nothing";
@@ -208,7 +209,8 @@ static void report_stopped(struct party *p, int64_t code, const char *sentence)
 
 	snprintf(text, sizeof(text), "%s", sentence ? sentence : "");
 	wb__transfer_party_set(p, PARTY_STOPPED);
-	/* Staged, the lead may now have the engine's others install, whatever becomes of us. */
+	/* If it is staged, the lead may now have the engine's other parties install, whatever
+	 * becomes of this one. */
 	for_party_worker (p->e, p->engine, i)
 		if (p->is_staged && !code && p->e->member[i])
 			__atomic_store_n(
@@ -384,7 +386,8 @@ void wb__transfer_party_engine_lost(struct epoch *e, const struct wb_msg_peer *m
 	wb__transfer_party_received(e, p->flow, 0); /* say again where we stand */
 }
 
-/* The same engine under the plan in use, for what was said under the one before; NULL: neither. */
+/* The same engine's party under the plan in use, for what was said under the plan before; NULL: @e
+ * is not that plan, or the party is in no run. */
 static const struct party *party_since(const struct epoch *e, uint32_t engine)
 {
 	const struct epoch *cur = e == e->obj->prev ? e->obj->cur : NULL;
@@ -402,10 +405,10 @@ void wb__transfer_party_refuse(
 			.sentence = sentence));
 }
 
-/* What was said under the plan before may come late: nothing begins under it any more when
- * something has under its successor, whose areas and stops it would take for its own.  A transfer
- * there ends what that lead is about; a feed is of one engine, keeps that one's workers, and ends
- * nothing, so that the lead has to hear. */
+/* What was said under the plan before may come late.  Nothing begins under that plan any more when
+ * something has begun under its successor: it would take the successor's areas and stops for its
+ * own.  A transfer under the successor ends what that lead is about; but a feed is of one engine,
+ * keeps that engine's workers, and ends nothing, so the lead has to hear of it. */
 static bool refuse_late(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	const struct epoch *cur = e == e->obj->prev ? e->obj->cur : NULL;
@@ -486,7 +489,8 @@ void wb__transfer_on_INSTALL(struct epoch *e, uint32_t from, const struct wb_msg
 		wb__transfer_party_install(p);
 }
 
-/* It has ended here, otherwise: workers may be in doubt of it, or areas be full. */
+/* The run has ended here already, in another way: workers may be in doubt of it, or areas be
+ * full. */
 static void ended_late(struct epoch *e, const struct wb_msg_peer *m)
 {
 	if (!wb__transfer_doubt_end(e, m) && m->how == WB_ENGINE_ABORTED)
@@ -502,7 +506,7 @@ void wb__transfer_on_END(struct epoch *e, uint32_t from, const struct wb_msg_pee
 		ended_late(e, m);
 	if (!p || p->state == PARTY_ENDING)
 		return;
-	/* Only what is whole here can be. */
+	/* Only what is whole here can be committed. */
 	if (m->how == WB_ENGINE_COMMITTED && p->state == PARTY_COMPLETE)
 		on_committed(p, m);
 	else
@@ -526,7 +530,7 @@ static struct party *party_in(struct epoch *e, const struct worker *w, uint32_t 
 }
 
 /* The next transfer, of a newer plan, may begin while after_update_hook of this one runs.
- * @transfer 0: the one that is not over. */
+ * @transfer 0: the party of the one that is not over. */
 static struct party *party_of(struct worker *w, uint64_t transfer)
 {
 	uint32_t local;
@@ -540,8 +544,8 @@ static struct party *party_of(struct worker *w, uint64_t transfer)
 	return NULL;
 }
 
-/* The one whose after_update_hook has run.  A feed of the same number may have begun meanwhile,
- * under a newer plan. */
+/* The party in whose run the after_update_hook has ended.  A feed of the same number may have begun
+ * meanwhile, under a newer plan. */
 static struct party *party_resumed(struct worker *w, uint64_t transfer)
 {
 	uint32_t local;
@@ -583,7 +587,8 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 		return;
 	w->begun = true;
 	w->begun_ns = now_ns(p->e->obj->core);
-	/* Not when it was asked to: it may not have heard how the run before ended. */
+	/* This was not done when the worker was asked to begin: it may not have heard then how the
+	 * run before ended. */
 	__atomic_store_n(&page_of(w)->touched, 0, __ATOMIC_RELAXED);
 	if (m->code < 0) {
 		snprintf(text, sizeof(text), "before_update_hook of %s raised: %s", w->w.name,
@@ -600,7 +605,7 @@ static void on_begun(struct worker *w, struct party *p, const struct wb_msg_app_
 	report_stopped(p, 0, NULL);
 }
 
-/* Over when no worker runs its after_update_hook any more. */
+/* The run is over when no worker runs its after_update_hook any more. */
 static void look_ended(struct party *p)
 {
 	struct wb_peer_ENDED m = WB_PEER_FIELDS(ENDED, REPLY(p));
@@ -696,7 +701,7 @@ static struct party *party_of_flow(struct epoch *e, const struct wb_flow *f, uin
 
 static bool each_sink(const struct party *p, bool (*is)(const struct wb_flow *, uint32_t))
 {
-	if (!p->flow) /* it ended with the last worker here */
+	if (!p->flow) /* the flow ended with the last worker here */
 		return false;
 	for_party_worker (p->e, p->engine, i)
 		if (!is(p->flow, i))

@@ -19,7 +19,7 @@
  * got. */
 void wb__transfer_party_stop_flow(struct party *p)
 {
-	/* What is whole in the areas goes on to others that take it from here. */
+	/* What is whole in the areas is still read by others, who take it from here. */
 	if (p->is_staged && p->state != PARTY_MOVING && p->state != PARTY_CLEARING)
 		return;
 	if (!p->flow && !p->is_feed) /* not opened: there for others of this agent */
@@ -29,7 +29,8 @@ void wb__transfer_party_stop_flow(struct party *p)
 			wb_flow_drop_sink(p->flow, i);
 }
 
-/* Under an agent that began anew a worker serves on with what it has, which nobody else knows. */
+/* A worker of an agent that began anew goes on serving with what it has, which nobody else
+ * knows. */
 static bool holds_something(const struct party *p)
 {
 	for_party_worker (p->e, p->engine, i) {
@@ -41,10 +42,10 @@ static bool holds_something(const struct party *p)
 	return true;
 }
 
-/* It is new, was to be fed, and must not serve what it has; torn it could not take the step that
- * others of the engine may wait for.  It stays in its update until the next stop is known, which is
- * a poll after the one it stands in: begun anew where it stands it would have to be told Torn, and
- * others, who were not in that feed, not. */
+/* The worker is new, was to be fed, and must not serve what it has; but if it were torn it could
+ * not take the step that others of the engine may wait for.  It stays in its update until the next
+ * stop is known, which is a poll after the one in which it stands.  If the run began anew where it
+ * stands it would have to be told Torn, and others, who were not in that feed, would not. */
 static void hold(struct worker *w, const struct party *p)
 {
 	w->hold_transfer = p->transfer;
@@ -55,8 +56,9 @@ static void hold(struct worker *w, const struct party *p)
 
 void wb__transfer_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 {
-	/* Torn where bytes may have come, here or to others of the engine, who wait for these in
-	 * each step; a new one that waits to be fed has taken none with them yet. */
+	/* Torn if bytes may have come, here or to others of the engine, who wait for the workers
+	 * here in each step; but a new worker that waits to be fed has taken no step with them
+	 * yet. */
 	bool is_new = p->is_feed && !holds_something(p);
 	bool torn = p->is_opened || (m->how == WB_ENGINE_TORN && !is_new);
 	bool joins = !torn && is_new;
@@ -76,11 +78,13 @@ void wb__transfer_party_failed_end(struct party *p, const struct wb_msg_peer *m)
 
 		if (!w || (runs && !torn))
 			continue;
-		/* The mark of STOPPED, which a feed of this number would take for its own.  One of
-		 * an earlier transfer stays: the worker may not have heard how that ended. */
+		/* Take back the mark of STOPPED, which a feed of this number would take for its
+		 * own.  A mark of an earlier transfer stays: the worker may not have heard how that
+		 * ended. */
 		if (!torn && p->is_staged && page_of(w)->touched == p->transfer)
 			__atomic_store_n(&page_of(w)->touched, 0, __ATOMIC_RELAXED);
-		/* Not in this run yet: it is where it was, torn, or parked until it is fed. */
+		/* A worker that is not in this run yet stays where it was, torn, or parked until it
+		 * is fed. */
 		w->expects_feed |= torn || joins;
 		if (p->state == PARTY_STOPPING && (w->past.is_torn || w->expects_feed))
 			continue;
@@ -191,7 +195,7 @@ static void too_late(struct party *p)
 	char text[WB_ERR_MSG_MAX], what[256], lost[512];
 
 	p->deadline_ns = 0;
-	if (!p->flow) /* it ended with the last worker here: the lead knows */
+	if (!p->flow) /* the flow ended with the last worker here: the lead knows */
 		return;
 	for_party_worker (p->e, p->engine, i) {
 		if (wb_flow_sink_complete(p->flow, i))
@@ -248,7 +252,7 @@ static uint64_t tick_state(struct party *p, uint64_t now)
 	}
 }
 
-/* A lead says how it ends within both waits for user code, movement and install. */
+/* A lead says how the run ends within both waits for user code, the movement and the install. */
 void wb__transfer_party_expect_end(struct party *p)
 {
 	const struct wb_roster *r = p->e->r;
@@ -274,7 +278,7 @@ static void without_lead(struct party *p)
 
 static uint64_t tick_one(struct party *p, uint64_t now)
 {
-	/* What is staged waits for a decision, which has no deadline; its workers run. */
+	/* A run that is staged waits for a decision, which has no deadline; its workers run. */
 	if (p->state == PARTY_NONE || p->state == PARTY_STAGED || p->state == PARTY_ENDING)
 		p->lead_ns = 0;
 	if (p->lead_ns && now >= p->lead_ns)

@@ -11,13 +11,13 @@
 
 #include <stdio.h>
 
-/* A worker where it takes part, or did last. */
+/* A worker, and the run in which it takes part, or did last. */
 struct at {
 	const struct worker *w;
 	const struct epoch *e;
 	uint32_t local; /* index in e->local */
 	const struct party *p; /* NULL = a trainer, or at rest */
-	bool is_torn; /* its engine, at rest */
+	bool is_torn; /* its engine is torn, and it is at rest */
 	struct wb_flow *f; /* NULL = none (any more) */
 	uint64_t transfer;
 	char whom[320], why[160];
@@ -34,7 +34,7 @@ static bool find_local(const struct epoch *e, struct at *x)
 	return false;
 }
 
-/* In its party, or with the trainers. */
+/* Find its run: its party's, or that of the trainers. */
 static bool find_run(struct at *x)
 {
 	const struct object *o = x->w->obj;
@@ -67,7 +67,7 @@ static bool find_run(struct at *x)
 	return false;
 }
 
-/* It is at rest: the newest flow that it was in, from which others may still read. */
+/* It is at rest: find the newest flow that it was in, from which others may still read. */
 static void find_flow(struct at *x)
 {
 	struct object *o = x->w->obj;
@@ -114,7 +114,8 @@ static void wait_for_bytes(struct at *x)
 	snprintf(x->whom, sizeof(x->whom), "%.300s", wb__transfer_worker_name(x->e, lack.src));
 }
 
-/* Nothing is left to it itself: another worker of the engine here, else its lead. */
+/* The worker itself has nothing left to do: it waits for another worker of the engine here, or else
+ * for its lead. */
 static void wait_for_party(struct at *x)
 {
 	const struct party *p = x->p;
@@ -148,8 +149,8 @@ static void find_culprit_of_rollout(struct at *x)
 		wait_for_party(x);
 }
 
-/* All trainer workers call before anything begins: one that has not, here, or at others where the
- * coordinator is here. */
+/* All trainer workers call before anything begins: it waits for one that has not, here or, if the
+ * coordinator is here, at another agent. */
 static bool wait_for_calls(struct at *x)
 {
 	const struct epoch *e = x->e;
@@ -172,7 +173,7 @@ static bool wait_for_calls(struct at *x)
 	return false;
 }
 
-/* Where the coordinator is here it is known which engine has not ended. */
+/* If the coordinator is here, it is known which engine has not ended. */
 static void find_culprit_of_trainer(struct at *x)
 {
 	const struct object *o = x->w->obj;

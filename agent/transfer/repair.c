@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Torn: the parameters of a worker are a mix of two versions.  That is so of a worker's memory:
- * plans and transfers come and go beside it, and a process that takes its place is not torn.  It
- * stands in its update until a transfer repairs it, and no longer than the deadline of a transfer
- * after the last one that did not.
+ * Torn: the parameters of a worker are a mix of two versions.  That is a property of the worker's
+ * memory: plans and transfers come and go beside it, and a process that takes the worker's place is
+ * not torn.  A torn worker stands in its update until a transfer repairs it, and no longer than the
+ * deadline of a transfer after the last one that did not.
  */
 #include "transfer/worker.h"
 

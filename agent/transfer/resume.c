@@ -64,7 +64,7 @@ static bool is_same(const struct epoch *e, const struct epoch *old, uint32_t eng
 }
 
 /* What an engine was about under the plan before cannot end there when one of its agents or workers
- * is another now; that news may be ahead of the connection's. */
+ * has been replaced; the plan may bring that news before the connection does. */
 static void end_old_runs(struct epoch *e, struct epoch *old)
 {
 	static const char why[] = "an agent or a worker of the engine was restarted";
@@ -77,7 +77,8 @@ static void end_old_runs(struct epoch *e, struct epoch *old)
 	}
 }
 
-/* Under the plan before, its lead goes on with it: nothing to take up. */
+/* Does the engine's lead go on with the transfer under the plan before?  Then there is nothing to
+ * take up. */
 static bool is_led(const struct epoch *e, uint32_t engine)
 {
 	const struct epoch *prev = wb__transfer_before(e);
@@ -110,7 +111,7 @@ void wb__transfer_resume(struct epoch *e)
 	}
 }
 
-/* Under the plan before it goes on by itself. */
+/* Is a run under way?  One under the plan before goes on by itself. */
 static bool is_running(const struct epoch *e, uint32_t engine)
 {
 	const struct epoch *prev = wb__transfer_before(e);
@@ -129,7 +130,8 @@ static bool all_heard(const struct epoch *e, uint32_t engine, const struct resum
 	return true;
 }
 
-/* What was committed somewhere is so in all areas that are in doubt: nothing to take up. */
+/* What was committed somewhere is committed in all areas that are in doubt: then there is nothing
+ * to take up. */
 void wb__transfer_resume_look(struct epoch *e, uint32_t engine)
 {
 	struct lead *l = &e->lead[engine];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is who in an epoch, by its plan and roster, and whether a message is its sender's to say.
- * What it means at this moment is the receiver's to know: this looks at no run's state.
+ * Who is who in an epoch, by its plan and roster, and whether a message is one that its sender may
+ * say.  What it means at this moment only the receiver knows: this file looks at no run's state.
  */
 #include "transfer/epoch.h"
 
@@ -49,7 +49,7 @@ void wb__transfer_roles_finish(struct epoch *e)
 
 static uint32_t roles_of(const struct epoch *e, uint32_t agent, const struct wb_msg_peer *m)
 {
-	/* Whoever leads an engine may lead a feed from it. */
+	/* The lead of an engine may also coordinate a feed from it. */
 	bool leads_it = agent == e->r->coordinator || (m->feed && e->leads[agent]);
 	uint32_t roles = leads_it ? WBP_ROLE_COORDINATOR : 0;
 	size_t bit;

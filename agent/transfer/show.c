@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What others may know of the objects here: for HELLO, status pages and who waits for an end. */
+/* What others may know of the objects here: for HELLO, for status pages, and for those who wait for
+ * an end. */
 #include "transfer/coordinator.h"
 #include "transfer/epoch.h"
 #include "transfer/object.h"
@@ -125,7 +126,7 @@ const char *wb_transfer_torn(const struct wb_transfer_core *c)
 	return NULL;
 }
 
-/* One of these is enough: text of a few words. */
+/* Is @word among the words of @list, which commas separate? */
 static bool has_word(const char *list, const char *word)
 {
 	size_t n = strlen(word);
@@ -155,7 +156,8 @@ const char *wb_transfer_via(
 	return out;
 }
 
-/* Who is reached by what: those that this agent gets bytes from, and gives them to. */
+/* Which peers are reached by which transport: those that this agent gets bytes from, or gives them
+ * to. */
 static void put_peers(const struct wb_transfer_core *c, const struct object *o, struct wb_buf *out)
 {
 	const char *comma = "";

@@ -31,7 +31,7 @@ bool wb__transfer_can_take_part(struct epoch *e, uint32_t local, char *text, siz
 
 bool wb__transfer_refuse_asleep(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
-	/* No party comes of it, which an end could call torn: asleep is not a mix. */
+	/* No party begins that an end could call torn: a worker that is asleep holds no mix. */
 	char text[512];
 
 	for_party_worker (e, m->engine, i) {
@@ -71,7 +71,7 @@ static bool is_member(const struct party *p, const struct worker *w)
 	return false;
 }
 
-/* Receiving beside the running workers is given up; a stop, or what is whole, is not. */
+/* Receiving while the workers run is given up; a stop, or what is whole, is not. */
 static int rollout_is_free(struct worker *w, struct epoch *e, struct wb_err *err)
 {
 	for (uint32_t en = 0; e && en < e->r->n_engine; en++) {

@@ -54,8 +54,8 @@ void wb__transfer_party_stage(struct epoch *e, uint32_t from, const struct wb_ms
 	p = wb__transfer_party_begin(e, from, m, true);
 	wb__transfer_party_set(p, PARTY_CLEARING);
 	wb__transfer_party_expect_end(p);
-	/* The same engine under the plan before: what it knew is in the areas, its workers are let
-	 * go. */
+	/* The same engine's party under the plan before ends: what it knew is in the areas, and its
+	 * workers are let go. */
 	wb__transfer_party_overtaken(e, p->engine);
 	e->obj->highest = WB_MAX(e->obj->highest, m->transfer);
 	wb__transfer_flows_prune(e->obj, m->transfer);
@@ -63,7 +63,8 @@ void wb__transfer_party_stage(struct epoch *e, uint32_t from, const struct wb_ms
 		clear(p);
 }
 
-/* Everything is in the areas and verified: they say so themselves, for a next agent. */
+/* Everything is in the areas and verified.  The areas themselves say so, for the agent that comes
+ * next. */
 void wb__transfer_party_staged(struct party *p)
 {
 	wb__transfer_party_set(p, PARTY_STAGED);
@@ -86,7 +87,7 @@ static bool is_whole(const struct worker *w, uint64_t transfer)
 	       wb_area_state(w->area.head) >= WB_AREA_WHOLE;
 }
 
-/* STOP for a staged install.  False: it cannot be, the lead has been told. */
+/* STOP for a staged install.  False: it is not possible, and the lead has been told. */
 bool wb__transfer_party_restage(struct epoch *e, uint32_t from, const struct wb_msg_peer *m)
 {
 	struct party *p = &e->party[m->engine];
@@ -113,7 +114,7 @@ bool wb__transfer_party_restage(struct epoch *e, uint32_t from, const struct wb_
 	return true;
 }
 
-/* INSTALL: from here on only forward. */
+/* INSTALL: from here on there is no way back. */
 void wb__transfer_party_install(struct party *p)
 {
 	wb__transfer_party_set(p, PARTY_OPENING);
@@ -147,7 +148,7 @@ void wb__transfer_party_copy(struct party *p)
 	}
 }
 
-/* Said by name and counted, once for each piece. */
+/* Report mismatches with names, and count them, one for each piece. */
 static void tell_mismatch(
 	const struct worker *w, const struct party *p, const struct wb_msg_app_installed *m)
 {

@@ -3,7 +3,7 @@
 
 #define TO(state) (1u << (state))
 
-/* Whatever a party is about, its run may end: by its lead, without it, or for a newer one. */
+/* Whatever a party is about, its run may end: by its lead, without its lead, or for a newer run. */
 static const struct state_row party[] = {
 	[PARTY_NONE] = {"Idle", TO(PARTY_CLEARING) | TO(PARTY_STAGED) | TO(PARTY_STOPPING)},
 	[PARTY_CLEARING] = {"Clearing", TO(PARTY_MOVING) | TO(PARTY_NONE)},
@@ -46,7 +46,7 @@ static const struct state_row trainers[] = {
 	[TRAINERS_RELEASED] = {"Released", TO(TRAINERS_RELEASING) | TO(TRAINERS_IDLE)},
 };
 
-/* Asked again when too few have answered; whose it is may give it up at any time. */
+/* A ballot asks again when too few have answered; its owner may give it up at any time. */
 static const struct state_row ballot[] = {
 	[BALLOT_NONE] = {"Idle", TO(BALLOT_ASKING) | TO(BALLOT_ACCEPTING)},
 	[BALLOT_ASKING] = {"Asking",

@@ -12,7 +12,7 @@ struct phases {
 	struct wb_p_phase of[PHASES];
 };
 
-/* One that did not come to its end is left out. */
+/* Add a phase; one that did not come to its end is left out. */
 static void add(struct wb_p_worker_report *w, int phase, uint64_t start, uint64_t end)
 {
 	/* Not const because messages own their strings; nobody writes here. */
@@ -53,7 +53,7 @@ static struct wb_p_worker_report *next(struct epoch *e, uint32_t local, uint32_t
 	return r;
 }
 
-/* Chunks are counted by flow, and a flow may serve several engines here: each chunk once. */
+/* Chunks are counted by flow, and a flow may serve several engines here: report each chunk once. */
 static void resent_since(
 	struct object *o, const struct wb_flow *f, uint64_t transfer, struct wb_p_worker_report *w)
 {

@@ -115,7 +115,7 @@ void wb__transfer_trainers_ask_again(struct epoch *e, uint32_t agent)
 	send_trigger(t, &m);
 }
 
-/* The next version is ready here while the last is on its way: engines may drop that. */
+/* The next version is ready here while the last is on its way: engines may drop the last. */
 static void offer_next(struct object *o)
 {
 	struct trainers *t = &o->trainers;
@@ -172,7 +172,7 @@ static void trainer_failed(struct trainers *t, int code, const char *sentence)
 		WB_PEER(TRAINER_LOST, .transfer = t->transfer, .code = code, .sentence = text));
 }
 
-/* The worker goes on; whoever needs its chunks gets them from the snapshot. */
+/* The worker goes on; those who need its chunks get them from the snapshot. */
 void wb__transfer_trainers_snapped(struct epoch *e, struct wb_flow *f, uint32_t local, int rc)
 {
 	struct trainers *t = &e->obj->trainers;
@@ -199,7 +199,7 @@ static void open_sources(struct trainers *t)
 {
 	struct epoch *e = t->e;
 
-	t->is_told = e->r->trainer_staged; /* each worker is told by its own snapshot */
+	t->is_told = e->r->trainer_staged; /* each worker is told when its own snapshot is made */
 	for_trainer (e, i) {
 		if (!e->r->trainer_staged)
 			wb_flow_open_source(t->flow, i);
@@ -235,14 +235,14 @@ void wb__transfer_on_SERVE(struct epoch *e, uint32_t from, const struct wb_msg_p
 	}
 	wb_flow_set_version(t->flow, t->version);
 	wb__transfer_trainers_set(t, TRAINERS_SERVING);
-	/* The coordinator has a deadline (begin() there) and may once wait for engines to end after
-	 * it; this one is for a coordinator whose last word was lost. */
+	/* The coordinator has a deadline (begin() in coordinator.c), after which it may wait once
+	 * more for engines to end; this one is for a coordinator whose last word was lost. */
 	t->deadline_ns = now_ns(e->obj->core) + 3 * e->r->engine_step_deadline_ns +
 			 (e->r->rollout_staged ? 2 : 1) * e->r->transfer_deadline_ns +
 			 10 * WB_NS_PER_S;
 	for_trainer (e, i) {
 		e->member[i]->has_sent = e->member[i]->letting_go = false;
-		/* A snapshot holds by itself, until the end. */
+		/* A snapshot by itself holds the version, until the end. */
 		e->member[i]->holds = e->member[i]->sent_hold &&
 				      (!e->r->trainer_staged || e->member[i]->sent_keep);
 	}
@@ -255,7 +255,8 @@ bool wb__transfer_has_left(const struct trainers *t, uint32_t local)
 	return t->flow && wb_flow_image_is_whole(t->flow, local);
 }
 
-/* A hold keeps open what is read; a snapshot is read until the end, whoever holds. */
+/* A hold keeps open what is read; a snapshot is read until the end, whether its worker holds or
+ * not. */
 static bool is_held_open(const struct trainers *t, uint32_t local)
 {
 	const struct worker *w = t->e->member[local];
@@ -298,7 +299,7 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 		if (t->e->member[i])
 			t->e->member[i]->has_sent &= t->state == TRAINERS_RELEASED;
 	tell(t, &s);
-	/* Those of a transfer that failed stood still until now. */
+	/* Workers of a transfer that failed stood still until now. */
 	for_trainer (t->e, i) {
 		struct worker *w = t->e->member[i];
 
@@ -311,7 +312,8 @@ static void tell_final(struct trainers *t, const struct wb_msg_peer *m)
 	}
 	if (t->state >= TRAINERS_SERVING)
 		wb__transfer_times_trainers(t);
-	/* Who is fed with what is kept reads parameters, by a flow that has no snapshot. */
+	/* Engines that are fed with what is kept read parameters, by a flow that has no
+	 * snapshot. */
 	image = t->e->r->trainer_staged ? t->flow : NULL;
 	wb__transfer_flows_prune(o, t->transfer + 1);
 	wb__transfer_trainers_set(t, TRAINERS_IDLE);
@@ -393,8 +395,8 @@ static void keep_final(struct trainers *t, const struct wb_msg_peer *m)
 		wb_buf_finish(&b);
 }
 
-/* Every engine has its outcome.  A hold goes on for those that are fed with the version later,
- * where one has it, and the library knows that it does. */
+/* Every engine has its outcome.  If an engine has the version, a hold goes on for those that are
+ * fed with it later, provided that the library knows of such holds. */
 static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 {
 	if (t->state == TRAINERS_ASKED) {
@@ -411,7 +413,7 @@ static void on_final(struct trainers *t, const struct wb_msg_peer *m)
 	release(t);
 }
 
-/* The worker's own word: its parameters are to change. */
+/* The worker itself says that its parameters are to change. */
 void wb__transfer_trainers_release(struct worker *w, uint64_t transfer)
 {
 	struct trainers *t = &w->obj->trainers;
@@ -441,8 +443,8 @@ static bool is_ours(const struct trainers *t, const struct epoch *e, const struc
 		return false;
 	if (!m->transfer || m->transfer == t->transfer)
 		return true;
-	/* One that began with what was asked here, whatever became of SERVE, answers it.  An older
-	 * coordinator does not say which call that was. */
+	/* A transfer that began with what was asked here answers it, whatever became of SERVE.  An
+	 * older coordinator does not say which call the transfer answers. */
 	return t->state == TRAINERS_ASKED &&
 	       (m->call ? m->call == t->call : m->transfer > t->asked_highest);
 }
@@ -456,9 +458,9 @@ void wb__transfer_on_RELEASE(struct epoch *e, uint32_t from, const struct wb_msg
 		release(t);
 }
 
-/* FINAL of no transfer: does it refuse what was asked here?  The coordinator may not have heard
- * that yet: it is about this if it is about this version, or a later one.  Older
- * agents name none. */
+/* FINAL of no transfer: does it refuse what was asked here?  The coordinator may not have heard of
+ * that call yet: FINAL is about it all the same if it names the call's version, or a later one.
+ * Older agents name no version. */
 static bool is_refusal(struct epoch *e, const struct wb_msg_peer *m)
 {
 	const struct trainers *t = &e->obj->trainers;
@@ -467,7 +469,8 @@ static bool is_refusal(struct epoch *e, const struct wb_msg_peer *m)
 	bool is_this = !m->version || t->version <= m->version;
 
 	e->refused_seen = WB_MAX(e->refused_seen, m->refusals);
-	/* Who is in a transfer hears how that ended, and no answer to others' next call. */
+	/* Trainers that are in a transfer hear how that ended, and not the answer to others' next
+	 * call. */
 	return !is_old && is_asked && is_this;
 }
 
@@ -517,9 +520,9 @@ bool wb__transfer_trainers_unheard(const struct epoch *e, uint32_t agent)
 	       (t->hold_ns || wb__transfer_wire_keeps(&e->wire[agent], t->asked_seq));
 }
 
-/* Whoever asks when the coordinator is gone already asks for what comes next, with the trainers
- * that come back to its next agent: the plan that this makes answers.  What the coordinator had
- * heard of failed with it, everywhere. */
+/* Trainers that ask when the coordinator is gone already ask for what comes next, together with the
+ * trainers that come back to its next agent: the plan that follows answers them.  What the
+ * coordinator had heard of failed with it, everywhere. */
 void wb__transfer_trainers_coordinator_down(
 	struct epoch *e, uint32_t agent, bool unheard, const char *why)
 {
@@ -547,12 +550,12 @@ static uint64_t hold_tick(struct trainers *t, uint64_t now)
 		end_without_coordinator(t, "is gone: ", t->lost);
 		return 0;
 	}
-	/* It may only have been cut off. */
+	/* The coordinator may only have been cut off. */
 	if (now >= t->again_ns && t->is_dropped)
 		wb__transfer_trainers_ask_again(e, e->r->coordinator);
 	else if (!t->is_dropped &&
 		 !wb__transfer_wire_keeps(&e->wire[e->r->coordinator], t->asked_seq))
-		t->hold_ns = 0; /* it has heard it */
+		t->hold_ns = 0; /* the coordinator has heard the question */
 	return sooner(t->hold_ns, now < t->again_ns ? t->again_ns : 0);
 }
 
@@ -573,8 +576,8 @@ static uint64_t release_tick(struct trainers *t, uint64_t now)
 	return now + WB_NS_PER_MS;
 }
 
-/* Some workers here have called send_weights: the others' user code is awaited, but not for ever.
- */
+/* Some workers here have called send_weights: wait for the user code of the others, but not for
+ * ever. */
 static uint64_t await_callers(struct object *o, uint64_t now)
 {
 	struct trainers *t = &o->trainers;
@@ -597,7 +600,7 @@ static uint64_t await_callers(struct object *o, uint64_t now)
 	}
 	if (!first || missing == UINT32_MAX || !first->sent_ns)
 		return 0;
-	/* It does not run while they are in the transfer before, or not in a plan yet. */
+	/* User code does not run while they are in the transfer before, or not in a plan yet. */
 	until = WB_MAX(first->sent_ns, WB_MAX(t->idle_ns, e->ready_ns)) +
 		e->r->engine_step_deadline_ns;
 	if (now < until)

@@ -24,7 +24,7 @@ struct waits {
 	bool any;
 };
 
-/* One sentence: what, since what, for whom, for how long at most. */
+/* One sentence: in which transfer and epoch, what waits for whom, and for how long at most. */
 static void put_wait(struct waits *x, const struct epoch *e, uint64_t transfer, const char *what,
 	const char *whom, uint64_t deadline_ns)
 {
@@ -70,7 +70,7 @@ const char *wb__transfer_owes(const struct party *p, const struct worker *w)
 	}
 }
 
-/* Its own workers, unless its lead or others are awaited. */
+/* A party waits for its own workers, unless its lead or others are awaited. */
 static void say_party(const struct party *p, char *whom, size_t cap)
 {
 	const char *lead = p->e->r->agent[p->lead].name;
@@ -157,7 +157,7 @@ static void put_trainers(struct waits *x)
 	put_wait(x, t->e, t->transfer, what, whom, t->state == TRAINERS_ASKED ? 0 : t->deadline_ns);
 }
 
-/* Between two runs. */
+/* Workers here that are torn, between two runs. */
 static void put_torn(struct waits *x, const struct epoch *e, uint32_t engine)
 {
 	const struct worker *first = NULL;

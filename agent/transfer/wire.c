@@ -3,12 +3,13 @@
  * Control messages between two agents of an epoch come in order and once, or the peer is down.
  *
  * The channel below may break and be made again without anybody hearing of it; what was under way
- * is lost then.  So messages are numbered and kept until the peer has confirmed them.  What is
- * given up (the peer was called down, or answered no try as long as it is borne with) is skipped:
- * `base` is the first number still kept, and a peer that finds some missing calls the sender down
- * as well, for the transfers that these can have been about: a younger one, which began before the
- * peer heard of the gap, loses nothing.  It is told so until it has confirmed that, since nothing
- * else may follow: who waits must not wait for ever.
+ * is lost then.  So messages are numbered and kept until the peer has confirmed them.  Messages
+ * that are given up (the peer was called down, or has answered no try for as long as that is
+ * tolerated) are skipped: `base` is the first number still kept.  A peer that finds some missing
+ * calls the sender down as well, for the transfers that these can have been about: a younger
+ * transfer, which began before the peer heard of the gap, loses nothing.  The peer is told of the
+ * gap until it has confirmed that, since nothing else may follow: nobody who waits must wait for
+ * ever.
  */
 #include "transfer/wire.h"
 
@@ -20,7 +21,7 @@
 
 #define RESEND_MIN_NS (600 * WB_NS_PER_MS)
 #define RESEND_MAX_NS (2 * WB_NS_PER_S)
-#define GAP_MAX_NS (60 * WB_NS_PER_S) /* it may be dead for as long as this plan lives */
+#define GAP_MAX_NS (60 * WB_NS_PER_S) /* the peer may be dead for as long as this plan lives */
 #define CONFIRM_NS (200 * WB_NS_PER_MS) /* most answers are confirmations anyway */
 
 static void tell_gap(struct wire *w, uint64_t now)
@@ -31,8 +32,8 @@ static void tell_gap(struct wire *w, uint64_t now)
 	w->gap_backoff_ns = RESEND_MIN_NS;
 }
 
-/* Messages about transfers up to @highest are given up.  0 means any to the peer: where there was
- * no transfer yet, say the first. */
+/* Messages about transfers up to @highest are given up.  To the peer 0 would mean any transfer: if
+ * there was none yet, say the first. */
 static void skip(struct wire *w, uint64_t highest)
 {
 	w->skipped = WB_MAX(w->skipped, WB_MAX(highest, 1));
@@ -43,14 +44,14 @@ void wb__transfer_wire_down(struct wire *w, uint64_t highest, uint64_t now)
 	w->is_down = true;
 	skip(w, WB_MAX(highest, w->sent_transfer));
 	if (!w->gap_ns)
-		w->tx_seq++; /* one that is missing, whatever else is */
+		w->tx_seq++; /* this number is missing, whatever else is */
 	tell_gap(w, now);
 	wb_keep_drop(&w->kept);
 	w->tried_ns = 0;
 	w->resend_ns = w->confirm_ns = 0;
 }
 
-/* What is kept, and what was given up, is as of now whenever they are sent. */
+/* Whenever a message is sent, it says what is kept, and what was given up, as of now. */
 static void post(
 	struct epoch *e, uint32_t agent, const struct wb_msg_peer *m, uint8_t *frame, size_t bytes)
 {
@@ -68,7 +69,7 @@ void wb__transfer_wire_send(struct epoch *e, uint32_t agent, union wb_msg *m)
 	uint64_t now = now_ns(e->obj->core);
 
 	m->peer.seq = ++w->tx_seq;
-	/* Whenever it comes, this is what had been heard when it was said. */
+	/* Whenever the message comes, this says what had been heard when it was written. */
 	m->peer.ack = w->rx_seq;
 	w->confirm_ns = 0;
 	w->sent_transfer = WB_MAX(w->sent_transfer, m->peer.transfer);
