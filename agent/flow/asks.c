@@ -10,7 +10,7 @@
 
 #define ASKS_MAX 16384
 
-/* The most workers that an agent has. */
+/* The most workers that any one agent has. */
 static uint32_t widest(const struct wb_flow *f)
 {
 	uint32_t max = 0;
@@ -101,7 +101,7 @@ void wb__flow_ask_park(struct wb_flow *f, uint32_t i)
 	wb_keyed_add(&f->parked, i, chunk_key(a->worker, chunk_id(f, a->cls, a->chunk)));
 }
 
-/* A rollout worker is asked, which answers when it has the chunk. */
+/* Is a rollout worker asked?  It answers when it has the chunk. */
 static bool is_exchange(const struct wb_flow *f, uint32_t worker)
 {
 	return f->plan->worker[f->local->member[worker].plan_worker].role == WB_ROLE_ROLLOUT;
@@ -137,7 +137,8 @@ void wb__flow_wake(struct wb_flow *f, uint32_t worker, uint32_t id)
 		wb__want_push(f, &f->mine[worker], i);
 }
 
-/* Those who will never be answered do not wait for a flight or a slot to hear of it. */
+/* An ask that will never be answered is refused now, and does not wait for a flight or a slot
+ * first. */
 static void review(struct wb_flow *f, uint32_t i)
 {
 	struct ask *a = &f->ask[i];
@@ -169,8 +170,8 @@ void wb__flow_review(struct wb_flow *f)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* The asker repairs a chunk that this worker is waiting for it to send: each would wait for ever.
- */
+/* Does the asker repair a chunk that this worker waits for the asker to send?  Each would wait for
+ * ever. */
 static bool waits_for_asker(
 	const struct wb_flow *f, uint32_t worker, const struct wb_xport_chunk *c)
 {
@@ -191,9 +192,10 @@ static int take_ask(struct wb_flow *f, const struct wb_xport_event *ev, uint32_t
 	if (waits_for_asker(f, worker, c))
 		return -EDEADLK;
 	if (i == FLOW_NONE || e->n_ask == f->ask_share)
-		return -EBUSY; /* it asks again when there is room */
-	/* An ask for a rollout worker's chunk may wait here, and for a trainer's chunk in the end,
-	 * perhaps one that this very agent asks for: half of its room is kept for those. */
+		return -EBUSY; /* the asker asks again when there is room */
+	/* An ask for a rollout worker's chunk may wait here, and in the end for a trainer's chunk,
+	 * perhaps one that the asking agent itself asks for: half of that agent's room is kept for
+	 * asks for trainers' chunks. */
 	if (is_exchange(f, worker) && e->n_ask_exchange >= WB_MAX(1, f->ask_share / 2))
 		return -EBUSY;
 	assert(f->ask[i].state == ASK_FREE && f->n_ask_used < f->n_ask);

@@ -65,7 +65,7 @@ static void reverse(struct wbk_box *b)
 	}
 }
 
-/* WB_FAULT: bytes of the chunk go where others of it belong. */
+/* WB_FAULT: bytes of the chunk go where other bytes of it belong. */
 void wb__flow_misplace(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
@@ -109,7 +109,7 @@ static void damage(struct wb_flight *fl)
 
 /* ---- one chunk ---------------------------------------------------------------------------- */
 
-/* All copies of the chunk, or its first ones where there are no others. */
+/* Read all copies of the chunk, or the first ones if there are no others. */
 int wb__flow_read(struct wb_flight *fl)
 {
 	int rc = wb__flow_flight_boxes(fl, true);
@@ -117,7 +117,7 @@ int wb__flow_read(struct wb_flight *fl)
 	return rc < 0 ? rc : wb__flow_flight_lane(fl, WB_LANE_SUM, true);
 }
 
-/* What a read of all copies must give. */
+/* The sum that a read of all copies must give. */
 static const struct wbk_sum *wanted(const struct wb_flow *f, uint32_t worker, uint32_t id)
 {
 	const struct wbk_sum *all = f->copies ? &f->copies[worker][id] : NULL;
@@ -174,7 +174,7 @@ static bool is_out(const struct wb_flow *f, uint32_t worker)
 	return false;
 }
 
-/* The next chunk of the pass to the lane; false when there is none or it has to wait. */
+/* Give the next chunk of the pass to the lane; false when there is none or it has to wait. */
 static bool check_one(struct wb_flow *f, uint32_t worker)
 {
 	struct sink *s = &f->sink[worker];
@@ -230,7 +230,7 @@ bool wb__flow_check_is_clean(struct wb_flow *f, uint32_t worker)
 	if (!s->pass) {
 		s->pass = ++f->n_pass;
 		s->check_next = f->local->want_first[worker];
-		check_sink(f, worker); /* says the rest, at once or later */
+		check_sink(f, worker); /* announces the sink, at once or later */
 	}
 	return false;
 }

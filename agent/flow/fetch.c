@@ -31,7 +31,8 @@ static void copy(void *ctx, void *to, const void *from, size_t bytes, uint64_t w
 		wb_walk_copy_end();
 }
 
-/* FLOW_DIRECT: into the parameters themselves, where each element is once, in long runs. */
+/* FLOW_DIRECT: the chunk lands in the parameters themselves, if each element is there once, in long
+ * runs. */
 static int lands_direct(struct wb_flight *fl, const uint8_t *known)
 {
 	struct wb_flow *f = fl->flow;
@@ -53,8 +54,8 @@ static enum wb_pool pool_of(enum fetch_kind kind)
 					: WB_POOL_DOMAIN;
 }
 
-/* Is there a slot to land in?  Half of those that copies inside the agent need are left to them:
- * they hold theirs for no longer than they copy. */
+/* Is there a slot to land in?  Half of the slots that copies inside the agent need are left to
+ * those copies, which hold a slot for no longer than they copy. */
 static bool has_slot(const struct wb_flow *f, enum fetch_kind kind)
 {
 	const struct wb_slots *s = f->o.slots;
@@ -121,7 +122,7 @@ struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetc
 	fl->worker = w->worker;
 	fl->cls = w->cls;
 	fl->chunk = w->chunk;
-	fl->gen = ++f->want[i].gen; /* of this try */
+	fl->gen = ++f->want[i].gen; /* generation of this try */
 	fl->bytes = wb_chunk_len(f->plan, &f->plan->cls[w->cls], w->chunk);
 	fl->src = f->want[i].src;
 	fl->domain = f->plan->worker[fl->src].domain;
@@ -130,7 +131,8 @@ struct wb_flight *wb__flow_fetch_flight(struct wb_flow *f, uint32_t i, enum fetc
 	return fl;
 }
 
-/* As its shape says, or as its last try found out on the connection that it has. */
+/* Does the want need a slot, as its shape says, or as its last try found out on the connection that
+ * it has? */
 static bool wants_slot(struct wb_flow *f, uint32_t i)
 {
 	const struct wb_want *w = &f->local->want[i];
@@ -158,7 +160,7 @@ int wb__flow_fetch_start(struct wb_flow *f, uint32_t i, enum fetch_kind kind, wb
 		rc = send_grant(fl);
 	if (rc < 0) {
 		wb__flow_flight_put(fl);
-		f->want[i].gen--; /* nobody has heard of it */
+		f->want[i].gen--; /* nobody has heard of this try */
 		return rc;
 	}
 	if (fl->slot == WB_SLOT_NONE && !f->stats.first_write_ns)
@@ -198,8 +200,8 @@ bool wb__flow_fetch_is_busy(const struct wb_flow *f, uint32_t domain, enum fetch
 	return a->busy_until_ns && wb_now_ns(f->o.env->clock) < a->busy_until_ns;
 }
 
-/* 1: the worker has each of these elements once, and that is written; 0: it has copies, and all are
- * being written. */
+/* 1: the worker has each of these elements once, and that one is written; 0: it has copies, and all
+ * of them are being written. */
 static int write_copies(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
@@ -227,7 +229,8 @@ void wb__flow_fetch_park(struct wb_flight *fl, int code)
 	wb__flow_wait(&f->waiting, fl);
 }
 
-/* Nobody wants what it brings: the flow ends, or its sink was dropped, and perhaps opened anew. */
+/* Does nobody want what the flight brings?  The flow ends, or its sink was dropped, and perhaps
+ * opened anew. */
 static bool is_void(const struct wb_flight *fl)
 {
 	const struct wb_flow *f = fl->flow;
@@ -390,15 +393,16 @@ static void to_lane(struct wb_flight *fl)
 		wb__flow_fetch_park(fl, rc);
 }
 
-/* Nobody has asked that agent for so long that what it said before says nothing of the time
- * between: its connection was gone, or others had what was wanted. */
+/* Has nobody asked that agent for so long that what it said before says nothing about the time
+ * between?  Its connection was gone, or others had what was wanted. */
 static bool is_new_spell(const struct wb_flow *f, const struct asking *a, uint64_t now)
 {
 	return f->o.stall_ns && now > a->busy_until_ns && now - a->busy_until_ns >= f->o.stall_ns;
 }
 
-/* The source has no room for more grants: no try of its own, but it is asked later, and longer and
- * longer later, up to when an edge that brings nothing is given up. */
+/* The source has no room for more grants: this is not counted as a try.  The source is asked again
+ * later, after longer and longer waits, until the time when an edge that brings nothing is given
+ * up. */
 static bool wait_while_busy(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
@@ -412,7 +416,7 @@ static bool wait_while_busy(struct wb_flight *fl)
 	}
 	if (f->o.stall_ns && now - a->busy_ns >= f->o.stall_ns)
 		return false;
-	if (now >= a->busy_until_ns) { /* those that were out together count once */
+	if (now >= a->busy_until_ns) { /* grants that were out together count once */
 		a->backoff_ns =
 			a->backoff_ns ? WB_MIN(2 * a->backoff_ns, BUSY_MAX_NS) : BUSY_MIN_NS;
 		a->busy_until_ns = now + a->backoff_ns;
@@ -468,7 +472,8 @@ static void local_packed(struct wb_flight *fl, const struct wb_lane_job *job)
 	uint32_t id = chunk_id(f, fl->cls, fl->chunk);
 	bool is_trainers = f->plan->worker[fl->src].role == WB_ROLE_TRAINER;
 
-	/* What the source worker's bytes must sum to: of a trainer's what was read now. */
+	/* What the source worker's bytes must sum to; for a trainer's bytes, the sum of what was
+	 * read now. */
 	wb__flow_trailer_write(
 		f, f->sum_known[id] && !is_trainers ? f->sum[id] : job->sum, fl->gen, fl->trailer);
 	if (job->rc < 0)

@@ -149,7 +149,7 @@ static bool trainers_are_narrow(const struct wb_flow *f)
 			rollouts++;
 		sinks += p->worker[w].role == WB_ROLE_ROLLOUT && f->local->index_of[w] >= 0;
 	}
-	/* An agent's part of the plan has no routes of others. */
+	/* An agent's part of the plan has no routes of other agents. */
 	for (uint32_t k = 0; k < p->n_class; k++) {
 		const struct wb_class *c = &p->cls[k];
 		uint32_t times = c->is_direct ? c->needer_end - c->needer_begin : 1;
@@ -207,7 +207,7 @@ static int alloc_fetches(struct wb_flow *f, bool has_near)
 	return rc;
 }
 
-/* Which other agents are of this node; true: any. */
+/* Mark the other agents of this node.  True: there are some. */
 static bool mark_near(struct wb_flow *f)
 {
 	const struct wb_plan_worker *w = f->plan->worker;
@@ -276,9 +276,9 @@ static void empty_queues(struct wb_flow *f)
 		f->mine[i] = none;
 }
 
-/* Where the receiver moves the bytes, a chunk costs its source next to nothing, and all of them
- * share the cores of one host: more chunks ahead, or the one that copies waits for one that waits
- * for a core. */
+/* If the receiver moves the bytes, a chunk costs its source next to nothing, and all agents share
+ * the cores of one host: more chunks are asked for ahead, or a receiver that copies waits for a
+ * source that waits for a core. */
 static uint32_t default_window(const struct wb_xport *x)
 {
 	return x && x->ops->caps & WB_XPORT_CAP_LOCAL ? FLOW_WINDOW_LOCAL : FLOW_WINDOW;

@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-#define OUT (UINT32_MAX - 1) /* of a ring */
+#define OUT (UINT32_MAX - 1) /* not in a ring */
 
 int wb_turns_init(struct wb_turns *r, uint32_t cap)
 {

@@ -33,7 +33,7 @@ static uint64_t want_key(const struct wb_local *l, uint32_t worker, uint32_t cls
 	return (uint64_t)worker << 32 | (l->plan->cls[cls].chunk_base + chunk);
 }
 
-/* From the last to the first, so that a worker's are in order. */
+/* From the last to the first, so that the wants of a worker are in order. */
 static int index_wants(struct wb_local *l, struct wb_err *err)
 {
 	l->want_first = wb_alloc(l->n * sizeof(*l->want_first));

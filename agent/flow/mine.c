@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks whose source is a worker of this agent: asked of nobody, begun when they are there. */
+/* Chunks whose source is a worker of this agent: nobody is asked for them, and they are begun when
+ * they are there. */
 #include "flow/wants.h"
 
 #include <errno.h>
@@ -23,8 +24,8 @@ static bool is_there(const struct wb_flow *f, uint32_t i)
 	return f->have[src][id_of(f, i)];
 }
 
-/* As serve.c refuses others: the source will never have it for us, another holder may.  0: it has
- * it, or will. */
+/* Refuse as serve.c refuses others: the source will never have the chunk for us, another holder
+ * may. 0: the source has it, or will. */
 static int refusal(const struct wb_flow *f, uint32_t i)
 {
 	uint32_t src = source_of(f, i), id = id_of(f, i);
@@ -45,7 +46,7 @@ static int refusal(const struct wb_flow *f, uint32_t i)
 		       : 0;
 }
 
-/* The source has a snapshot: packed already. */
+/* The source has a snapshot: the chunk is packed already. */
 static int start_from_image(struct wb_flight *fl)
 {
 	uint32_t id = chunk_id(fl->flow, fl->cls, fl->chunk);
@@ -88,7 +89,7 @@ static int start(struct wb_flow *f, uint32_t i)
 	return rc;
 }
 
-/* The first of the queue of local worker @src.  -EAGAIN: it stays where it is. */
+/* Begin the first in the queue of local worker @src. -EAGAIN: it stays where it is. */
 static int pump_one(struct wb_flow *f, uint32_t src, bool *is_moved)
 {
 	uint32_t i = wb__want_pop(f, &f->mine[src]);

@@ -6,7 +6,8 @@
 
 #include <errno.h>
 
-/* Of 2^32: two numbers whose multiples lie far from each other, whatever workers there are. */
+/* Parts of 2^32: two numbers whose multiples lie far from each other, whatever workers there
+ * are. */
 #define PHASE_SRC 2654435769u
 #define PHASE_DST 3242174889u
 
@@ -74,7 +75,7 @@ static bool is_full(const struct wb_flow *f, struct pair *p)
 	return p->is_full;
 }
 
-/* The part of the pair's share that was asked for, the least first. */
+/* The part of the pair's share that was asked for; the pair with the least goes first. */
 static uint64_t rank_of(
 	const struct wb_flow *f, const struct pair *p, uint32_t worker, uint32_t src)
 {
@@ -84,7 +85,7 @@ static uint64_t rank_of(
 	return ((uint64_t)p->n_asked << 32 | phase) / p->n_all;
 }
 
-/* Live, if it can be. */
+/* Make the pair live, if it can be. */
 static void wake(struct wb_flow *f, uint32_t worker, uint32_t src)
 {
 	struct pair *p = pair_of(f, worker, src);
@@ -213,9 +214,9 @@ void wb__pair_flight_put(struct wb_flow *f, uint32_t worker, enum fetch_kind kin
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-/* By the rails that the plan lends, where they carry; else by the two workers' own.  Those alone
- * are waited for: a lender's rail may be broken that nobody needs.  Another source than the plan's
- * has none but its own: nobody has found room on a lender's for it. */
+/* By the rails that the plan lends, if they carry; otherwise by the two workers' own.  Only the
+ * latter are waited for: a lender's rail may be broken, and nobody needs it.  A source that is not
+ * the plan's has only its own rails: nobody has found room for it on a lender's. */
 static wb_conn_t conn_for(const struct wb_flow *f, uint32_t i)
 {
 	const struct wb_want *w = &f->local->want[i];
@@ -228,8 +229,8 @@ static wb_conn_t conn_for(const struct wb_flow *f, uint32_t i)
 	return conn ? conn : f->o.env->conn(f->o.env->ctx, dst, src, false);
 }
 
-/* 0: of the pair, no more live, one more is on its way, or has failed; 1: none can be; -EAGAIN: for
- * want of a slot, or of room in the transport. */
+/* Start a want of a pair that is not live any more. 0: one more is on its way, or has failed; 1:
+ * none can be; -EAGAIN: none can be, for want of a slot, or of room in the transport. */
 static int start_one(struct wb_flow *f, uint32_t worker, uint32_t src)
 {
 	struct pair *p = pair_of(f, worker, src);
@@ -259,7 +260,7 @@ static int start_one(struct wb_flow *f, uint32_t worker, uint32_t src)
 	return rc == -EAGAIN ? rc : 0;
 }
 
-/* The same of the worker's pairs, the least first. */
+/* The same for the worker's live pairs, the one with the least rank first. */
 static int start_next(struct wb_flow *f, uint32_t worker, enum fetch_kind kind)
 {
 	while (f->n_flying[kind][worker] < f->flights_max[kind]) {

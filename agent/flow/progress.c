@@ -54,7 +54,7 @@ static void worst_pair(const struct wb_flow *f, uint32_t worker, struct wb_flow_
 	}
 }
 
-/* What the worker lacks of workers of this agent, and what is in its lane. */
+/* What the worker lacks from workers of this agent or, if that is nothing, what is in its lane. */
 static void worst_here(const struct wb_flow *f, uint32_t worker, struct wb_flow_lack *out)
 {
 	uint32_t first = FLOW_NONE;

@@ -3,11 +3,11 @@
  * Sources: answer asks from trainer parameters, or from installed and verified chunks.
  *
  * Sums.  What goes through a lane is summed there.  What is written from the parameters is summed
- * by the rail as it goes by, where the transport touches it.  Where it does not
- * (WB_XPORT_CAP_UNTOUCHED) the lane of the worker sums the chunk once, for all who ask: those who
- * come meanwhile are parked.  A chunk that was verified here has the trainer's sum already.  Who
- * asks for it again may have got other bytes: for that the lane looks once more, and finds out
- * whether the parameters have changed.
+ * by the rail as it goes by, if the transport touches it.  If it does not (WB_XPORT_CAP_UNTOUCHED),
+ * the lane of the worker sums the chunk once, for all who ask: asks that come meanwhile are parked.
+ * A chunk that was verified here has the trainer's sum already.  An agent that asks for it again
+ * may have got other bytes: then the lane looks once more, and finds out whether the parameters
+ * have changed.
  */
 #include "flow/wants.h"
 
@@ -73,7 +73,7 @@ static void later(struct wb_flight *fl)
 	wb__flow_wait(&fl->flow->unsent, fl);
 }
 
-/* Those who have waited for its sum are looked at again, whichever worker they ask. */
+/* Asks that have waited for the chunk's sum are looked at again, whichever worker they ask. */
 static void end_sum(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
@@ -110,8 +110,9 @@ static void observe(void *ctx, const void *data, size_t bytes, uint64_t wire_off
 	wb_walk_feed(&fl->walk, data, bytes);
 }
 
-/* The trainer's sum where this agent is a relay, else what was read just now.  On a rail's thread:
- * the flow's sums are the loop's, which may learn this one meanwhile. */
+/* The trainer's sum if this agent is a relay, otherwise the sum of what was read just now.  This
+ * runs on a rail's thread: the flow's sums belong to the loop, which may learn this one
+ * meanwhile. */
 static void trailer(void *ctx, uint8_t out[WB_XPORT_TRAILER_BYTES])
 {
 	struct wb_flight *fl = ctx;
@@ -144,7 +145,8 @@ static void write_out(struct wb_flight *fl)
 	if (is_looked_at)
 		wb_walk_start(&fl->walk, fl->box, fl->n_box, f->o.sums ? &f->keys : NULL);
 	fl->step = STEP_WIRE;
-	/* What a lane found of a trainer's parameters is of what it read then, and not of this. */
+	/* What a lane found of a trainer's parameters is the sum of what it read then, and not of
+	 * what is read now. */
 	fl->is_relay =
 		f->sum_known[id] && !fl->is_summed && (fl->wire || !is_trainer(f, fl->worker));
 	if (fl->is_relay)
@@ -168,7 +170,7 @@ static void to_lane(struct wb_flight *fl, enum wb_lane_kind kind)
 		refuse(fl, rc);
 }
 
-/* By the lane, and then it is written; those who ask for it meanwhile wait for this. */
+/* The lane sums the chunk, and then it is written; those who ask for it meanwhile wait for this. */
 static void sum(struct wb_flight *fl)
 {
 	fl->is_summing = true;
@@ -176,7 +178,7 @@ static void sum(struct wb_flight *fl)
 	to_lane(fl, WB_LANE_SUM);
 }
 
-/* From the parameters themselves. */
+/* Write the chunk from the parameters themselves. */
 static void write_direct(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
@@ -194,7 +196,7 @@ static void write_direct(struct wb_flight *fl)
 	write_out(fl);
 }
 
-/* Answers that had to wait, once more: what they are from may be closed by now. */
+/* Try answers that had to wait once more: what they are from may be closed by now. */
 static void send_unsent(struct wb_flow *f)
 {
 	struct wb_flight *fl = f->unsent.head, *next;
@@ -223,8 +225,9 @@ static uint32_t n_free(const struct wb_flow *f, enum serve_kind kind)
 	return kind == SERVE_FLIGHT ? f->serve.n_free : f->o.slots->n_free[WB_POOL_SEND];
 }
 
-/* A reader that stops reading keeps what it has.  It gets no more than is left for others then:
- * one takes half at most, and however many there are, what they leave is halved by each. */
+/* A reader that stops reading keeps what it has.  So no reader gets more than is then left for
+ * others: one takes half at most, and however many there are, each takes at most half of what the
+ * others leave. */
 static bool may_take(const struct wb_flow *f, uint32_t domain, enum serve_kind kind)
 {
 	return f->edge[domain].held[kind] < n_free(f, kind);
@@ -247,7 +250,7 @@ static struct wb_flight *flight_of(struct wb_flow *f, const struct ask *a)
 	return fl;
 }
 
-/* Packed and summed when the snapshot was taken, perhaps since it was asked for. */
+/* The chunk was packed and summed when the snapshot was taken, perhaps after it was asked for. */
 static bool answer_from_image(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
@@ -261,7 +264,7 @@ static bool answer_from_image(struct wb_flight *fl)
 	return true;
 }
 
-/* From an image or from the parameters themselves: true.  Else it needs a slot. */
+/* True: answered from an image or from the parameters themselves.  False: it needs a slot. */
 static bool answer_direct(struct wb_flight *fl)
 {
 	struct wb_flow *f = fl->flow;
@@ -317,7 +320,7 @@ static void answer(struct wb_flow *f, uint32_t i, enum serve_kind kind)
 	}
 }
 
-/* The first of what @domain asks for.  -EAGAIN: it stays where it is. */
+/* Answer the first of what @domain asks for. -EAGAIN: it stays where it is. */
 static int serve_one(struct wb_flow *f, uint32_t domain, enum serve_kind kind)
 {
 	uint32_t i = f->edge[domain].serve[kind].head;
@@ -370,7 +373,7 @@ void wb__flow_serve_pump(struct wb_flow *f)
 
 /* ---- events --------------------------------------------------------------------------------- */
 
-/* What the lane has found out of a chunk that goes from the parameters. */
+/* The lane has summed a chunk that goes out from the parameters. */
 static void summed(struct wb_flight *fl, int rc)
 {
 	struct wb_flow *f = fl->flow;

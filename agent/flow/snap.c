@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define SNAPS_EACH 4 /* chunks of one worker with its lane: what keeps that busy */
+#define SNAPS_EACH 4 /* chunks of one worker that its lane has at a time, to be kept busy */
 
 static void done(struct wb_flow *f, uint32_t worker)
 {
@@ -18,7 +18,7 @@ static void done(struct wb_flow *f, uint32_t worker)
 	if (s->stock && !wb__flow_stock_is_free(f, worker))
 		return;
 	s->is_told = true;
-	f->due |= DUE_FEW; /* the next one's turn */
+	f->due |= DUE_FEW; /* the next worker's turn */
 	f->o.env->on_snapped(f->o.env->ctx, f, worker, f->stopping && !s->rc ? -ECANCELED : s->rc);
 }
 
@@ -33,7 +33,7 @@ static void failed(struct wb_flow *f, uint32_t worker, int rc)
 		wb__flow_stock_drop(f, worker);
 }
 
-/* One chunk to its lane; false when it has to wait. */
+/* Give one chunk to its lane; false when it has to wait. */
 static bool start(struct wb_flow *f, uint32_t worker)
 {
 	struct snap *s = &f->snap[worker];
@@ -130,7 +130,7 @@ int wb_flow_open_image(struct wb_flow *f, uint32_t worker, const struct wb_image
 		return rc;
 	f->snap[worker] = (struct snap){.image = image, .base = base};
 	f->source_open[worker] = SOURCE_OPEN;
-	wb__flow_review(f); /* some of it may be refused, and is in no image */
+	wb__flow_review(f); /* asks for what is in no image may be refused */
 	wb__flow_pump(f, DUE_SNAP);
 	return 0;
 }
@@ -139,7 +139,7 @@ bool wb_flow_image_is_whole(const struct wb_flow *f, uint32_t worker)
 {
 	const struct snap *s = f->snap ? &f->snap[worker] : NULL;
 
-	/* What was in slots may be gone by now, as nobody lacks it. */
+	/* What a stock had in slots may be gone by now, as nobody lacks it. */
 	return s && (s->image || s->is_over) && s->is_told && !s->rc;
 }
 

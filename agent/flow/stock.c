@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trainer workers that leave before all has been sent: what others lack of them lies in slots.
+ * Trainer workers that leave before all has been sent: what others still lack from them lies in
+ * slots.
  *
- * A stock is a snapshot of what is left, taken late.  Its chunks are those that others lack, also
- * such as were sent and are not verified: they may be asked for again.  It is kept until the source
- * is closed, when every engine has verified what trainers send.
+ * A stock is a snapshot of what is left, taken late.  Its chunks are those that others lack,
+ * including those that were sent and are not verified: they may be asked for again.  It is kept
+ * until the source is closed, when every engine has verified what trainers send.
  *
- * A chunk that is not packed yet is served from the parameters, by a slot if it has to: the stock
- * waits for slots, and nobody waits for it.  It leaves some of them free, so that what else is to
- * be sent from here (engines that read from rollout workers, feeds) goes on beside it.
+ * A chunk that is not packed yet is served from the parameters, by way of a slot if need be: the
+ * stock waits for slots, and nobody waits for the stock.  It leaves some slots free, so that what
+ * else is to be sent from here (to engines that read from rollout workers, feeds) goes on beside
+ * it.
  */
 #include "base/mem.h"
 #include "flow/internal.h"
@@ -16,10 +18,10 @@
 #include <errno.h>
 #include <string.h>
 
-#define FEW_PART 3 /* of what a worker is to send: packing it costs a copy of that much */
-#define FEW_STEP 8 /* not said again before such a part of it was sent */
-#define FEW_MORE 4 /* times, beside one a worker */
-#define SPARE_PART 64 /* of the slots */
+#define FEW_PART 3 /* part of what a worker is to send: packing costs a copy of that much */
+#define FEW_STEP 8 /* part of what was left that must be sent before it is said again */
+#define FEW_MORE 4 /* times that it is said, beside once for each worker */
+#define SPARE_PART 64 /* part of the slots that is left free */
 
 /* ---- when ----------------------------------------------------------------------------------- */
 
@@ -41,15 +43,15 @@ void wb__flow_few_opened(struct wb_flow *f, uint32_t worker)
 	f->few.left[worker] = f->few.planned[worker] = n;
 }
 
-/* Chunks that are sent again, or were not planned, count as well: it is said a little early then,
- * and said once more. */
+/* Chunks that are sent again, or were not planned, count as well: then it is said a little early
+ * that few are left, and said once more. */
 void wb__flow_few_sent(struct wb_flow *f, uint32_t worker)
 {
 	f->few.left[worker] -= f->few.left[worker] > 0;
 	f->due |= DUE_FEW;
 }
 
-/* It may leave, and has no stock. */
+/* May the worker leave, and has it no stock? */
 static bool is_waiting(const struct wb_flow *f, uint32_t worker)
 {
 	return f->few.planned[worker] && f->source_open[worker] == SOURCE_OPEN &&
@@ -65,9 +67,9 @@ static bool is_packing(const struct wb_flow *f)
 }
 
 /*
- * How many chunks the next worker may have in slots.  When all are as far, those who leave first
- * have more than those who leave last, so that they are packed one after the other, and answers go
- * on between.
+ * How many chunks the next worker may have in slots.  When all workers are equally far, those that
+ * leave first may have more than those that leave last, so that they are packed one after the
+ * other, and answers go on between.
  */
 static uint32_t share(const struct wb_flow *f)
 {
@@ -81,7 +83,7 @@ static uint32_t share(const struct wb_flow *f)
 	return n_waiting < 2 ? n : (uint32_t)((uint64_t)n * 5 / 4 / n_waiting);
 }
 
-/* Of the worker that has the least left: so much, or UINT32_MAX where that is not little. */
+/* What the worker that has the least left has left; UINT32_MAX if that is not little. */
 static uint32_t least_left(const struct wb_flow *f)
 {
 	uint32_t least = UINT32_MAX, most = share(f);
@@ -102,7 +104,7 @@ void wb__flow_few_pump(struct wb_flow *f)
 		is_packing(f))
 		return;
 	left = least_left(f);
-	/* It was said, and came to nothing. */
+	/* It was said already, and came to nothing. */
 	if (left == UINT32_MAX || (few->said && left >= few->said - few->said / FEW_STEP))
 		return;
 	few->n_said++;
@@ -134,7 +136,7 @@ static void add_queue(
 			add_want(f, l, i);
 }
 
-/* Of trainer worker @src of this agent. */
+/* Add what @worker lacks from trainer worker @src of this agent. */
 static void add_mine(const struct wb_flow *f, struct lacking *l, uint32_t worker, uint32_t src)
 {
 	uint32_t i = wb_keyed_oldest(&f->mine_waiting);
@@ -194,7 +196,7 @@ static void give_back(struct wb_flow *f, struct snap *s)
 	wb_free(s->slot);
 	s->image = s->stock = NULL;
 	s->slot = NULL;
-	s->is_over = s->is_told; /* one that failed may be made anew */
+	s->is_over = s->is_told; /* a stock that failed may be made anew */
 	f->n_stock--;
 }
 
@@ -215,7 +217,7 @@ static struct wb_image *make_image(const struct wb_flow *f, uint32_t n)
 	return NULL;
 }
 
-/* The classes and chunks of ascending numbers.  -EINVAL: not of this worker. */
+/* Find the classes and chunks of ascending numbers. -EINVAL: one is not of this worker. */
 static int fill_image(const struct wb_flow *f, struct wb_image *im, uint32_t worker,
 	const uint32_t *id, uint32_t n)
 {
@@ -275,7 +277,7 @@ void wb__flow_stock_packed(struct wb_flow *f, struct snap *s, uint32_t id, const
 	s->stock->off[id] = (uint64_t)((const uint8_t *)at - f->o.slots->base);
 }
 
-/* By whatever answers from them, or may yet. */
+/* Are the worker's parameters free of all that answers from them, or may yet? */
 bool wb__flow_stock_is_free(const struct wb_flow *f, uint32_t worker)
 {
 	for (uint32_t i = 0; i < f->serve.n; i++) {
@@ -323,7 +325,7 @@ void wb__flow_stock_reap(struct wb_flow *f)
 	for (uint32_t w = 0; f->n_stock && w < f->local->n; w++)
 		if (f->snap[w].is_over && f->snap[w].stock && !is_read(f, w)) {
 			give_back(f, &f->snap[w]);
-			f->due |= DUE_SERVE; /* who waits for a slot */
+			f->due |= DUE_SERVE; /* asks that wait for a slot */
 		}
 }
 

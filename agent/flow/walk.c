@@ -32,7 +32,7 @@ static uint64_t run_at(const struct wbk_box *b, uint64_t in_box, uint64_t *pos)
 	return row_bytes - in_row;
 }
 
-/* The next bytes of the image lie at @p; copied to @dst unless NULL. */
+/* The next bytes of the image lie at @p; they are copied to @dst unless it is NULL. */
 static void walk(struct wb_walk *w, uint8_t *dst, const uint8_t *p, size_t bytes)
 {
 	while (bytes) {

@@ -45,7 +45,7 @@ bool wb__want_from_trainer(const struct wb_flow *f, uint32_t i)
 	return f->plan->worker[f->want[i].src].role == WB_ROLE_TRAINER;
 }
 
-/* Where it waits for its turn, which it now has in prospect. */
+/* Put the want into the queue where it waits for its turn, which it can now have. */
 static void queue(struct wb_flow *f, uint32_t i, bool is_again)
 {
 	uint32_t src = f->want[i].src;
@@ -62,7 +62,7 @@ static void queue(struct wb_flow *f, uint32_t i, bool is_again)
 
 /* ---- sources ------------------------------------------------------------------------------ */
 
-/* @named: one that a feed names; without a feed all are. */
+/* May @w be asked?  @named: it is one that the feed names; without a feed all count as named. */
 static bool usable(const struct wb_flow *f, uint32_t i, uint32_t w, bool named)
 {
 	const struct sink *s = &f->sink[f->local->want[i].worker];
@@ -72,11 +72,11 @@ static bool usable(const struct wb_flow *f, uint32_t i, uint32_t w, bool named)
 }
 
 struct members {
-	uint32_t begin, end, first; /* of plan->member; where to start */
+	uint32_t begin, end, first; /* begin, end: of plan->member; first: where to start */
 	bool named;
 };
 
-/* The @k-th usable member; counts down *k past the others. */
+/* The *k-th usable member, counted from 0; *k is less by those that were passed. */
 static uint32_t nth_member(
 	const struct wb_flow *f, uint32_t i, const struct members *m, uint32_t *k)
 {
@@ -93,8 +93,8 @@ static uint32_t nth_member(
 
 /*
  * The receiver of a chunk is gone: its share is spread over the needers that are left, each chunk
- * to one of them, which gets it from a trainer; all others from that one.  Every agent computes the
- * same from the same losses.
+ * to one of them, which gets it from a trainer; all others get it from that needer.  All agents
+ * compute the same from the same losses.
  */
 static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
 {
@@ -115,8 +115,8 @@ static uint32_t remap_lost(const struct wb_flow *f, uint32_t i)
 	return nth_member(f, i, &holders, &pick);
 }
 
-/* Those a feed does not name: engines that may hold the version, and trainers that hold it still.
- */
+/* Sources that a feed does not name: engines that may hold the version, and trainers that still
+ * hold it. */
 static uint32_t choose_other(const struct wb_flow *f, uint32_t i, uint32_t nth)
 {
 	const struct wb_want *w = &f->local->want[i];
@@ -128,8 +128,8 @@ static uint32_t choose_other(const struct wb_flow *f, uint32_t i, uint32_t nth)
 	return got != FLOW_NONE ? got : nth_member(f, i, &holders, &nth);
 }
 
-/* Whom to ask, FLOW_NONE when nobody is left; @is_last: one that may have it, but is not who the
- * plan says. */
+/* Whom to ask, FLOW_NONE when nobody is left; @is_last: it is one that may have the chunk, but is
+ * not the one that the plan says. */
 static uint32_t choose(const struct wb_flow *f, uint32_t i, bool *is_last)
 {
 	const struct wb_want *w = &f->local->want[i];
@@ -150,7 +150,7 @@ static uint32_t choose(const struct wb_flow *f, uint32_t i, bool *is_last)
 	if (got != FLOW_NONE)
 		return got;
 	*is_last = true;
-	if (!k->is_direct) /* else its needers hold rounded values: nobody's source */
+	if (!k->is_direct) /* else its needers hold rounded values, and are nobody's source */
 		got = nth_member(f, i, &needers, &nth);
 	return got == FLOW_NONE && f->sink[w->worker].feed ? choose_other(f, i, nth) : got;
 }
@@ -208,7 +208,7 @@ void wb__want_failed(struct wb_flow *f, uint32_t i, int code)
 	if (s->failed)
 		return;
 	s->failed = true;
-	wb__flow_review(f); /* others waited for what it has not */
+	wb__flow_review(f); /* others waited for what this sink does not have */
 	say_why(f, i, code, &err);
 	f->o.env->on_failed(f->o.env->ctx, f, w->worker, &err);
 }
@@ -242,7 +242,7 @@ void wb__want_enqueue(struct wb_flow *f, uint32_t i, int code)
 	f->has_last |= is_last;
 	wb__want_count_trainer(f, i, wb__want_from_trainer(f, i));
 	queue(f, i, false);
-	/* Who asked here for it is not to wait. */
+	/* Those who asked here for the chunk must not wait. */
 	if (is_last || (f->has_lost && !wb__want_from_trainer(f, i))) {
 		wb__flow_wake(f, f->local->want[i].worker,
 			chunk_id(f, f->local->want[i].cls, f->local->want[i].chunk));
@@ -302,7 +302,8 @@ void wb_flow_open_sink(struct wb_flow *f, uint32_t worker, const uint8_t *feed)
 	wb__flow_pump(f, DUE_FETCH);
 }
 
-/* Of @all, which are in no queue, those of @worker are wanted no more; others go to @rest. */
+/* Of the wants in @all, which are in no queue, those of @worker are not wanted any more; others go
+ * to @rest. */
 static void drop_list(
 	struct wb_flow *f, struct want_list all, uint32_t worker, struct want_list *rest)
 {
@@ -324,7 +325,7 @@ void wb__want_drop_worker(struct wb_flow *f, uint32_t worker)
 
 	for (uint32_t src = 0; worker < f->n_asker && src < f->plan->n_worker; src++)
 		drop_list(f, wb__pair_take_all(f, worker, src), worker, NULL);
-	wb__flow_mine_review(f); /* into the queues */
+	wb__flow_mine_review(f); /* what waits goes into the queues */
 	for (uint32_t src = 0; src < f->local->n; src++) {
 		all = f->mine[src];
 		f->mine[src] = none;
@@ -356,7 +357,7 @@ bool wb_flow_sink_complete(const struct wb_flow *f, uint32_t worker)
 	return f->sink[worker].left == 0 && !f->sink[worker].failed;
 }
 
-/* Of @all, which are in no queue, each to another source. */
+/* Give each of the wants in @all, which are in no queue, to another source. */
 static void requeue_list(struct wb_flow *f, struct want_list all)
 {
 	uint32_t i;
@@ -391,7 +392,7 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 		return;
 	f->lost[w] |= FLOW_LOST;
 	f->has_lost = true;
-	/* What was tried is counted along the usable sources, which are others now. */
+	/* Tries are counted along the usable sources, which are others now. */
 	for (uint32_t i = 0; i < f->local->n_want; i++)
 		f->want[i].sources_tried = 0;
 	wb__pairs_fill(f, true);
@@ -407,7 +408,8 @@ void wb_flow_lose_worker(struct wb_flow *f, uint32_t w)
 	for_fetches (f, fl)
 		if (fl->in_use && fl->kind == FLIGHT_FETCH && fl->step == STEP_WIRE &&
 			f->want[fl->want].src == w) {
-			/* It may end at a trainer: do not let them go before that is known. */
+			/* The want may end up at a trainer: do not let trainers go before that is
+			 * known. */
 			wb__want_count_trainer(f, fl->want, true);
 			(void)wb_xport_cancel(f->o.env->xport, fl->conn, (uint64_t)(uintptr_t)fl);
 		}
