@@ -65,7 +65,7 @@ static void on_signal(void *cookie)
 {
 	struct wb__agent *a = cookie;
 
-	if (a->drain_until_ns) { /* the second one */
+	if (a->drain_until_ns) { /* the second signal */
 		unlink(a->o.socket);
 		_exit(1);
 	}
@@ -105,7 +105,7 @@ static void on_refused(void *cookie, const char *peer, const struct wb_err *why)
 			MOD, "connection refused", WB_S("address", peer), WB_S("reason", why->msg));
 }
 
-/* Listen on @host too, on the port that the first one got. */
+/* Listen on @host too, on the port that the first listener got. */
 static int add_listener(struct wb__agent *a, const char *host, struct wb_err *err)
 {
 	struct wb_listen_cb cb = {.cookie = a,
@@ -214,7 +214,8 @@ static int say_bulk(struct wb__agent *a, struct wb_err *err)
 	return rc;
 }
 
-/* Where it is not known, weights go to neighbours as to anybody else. */
+/* Find the memory that neighbours share.  If it is not known, weights go to neighbours as to
+ * anybody else. */
 static void find_memory(struct wb__agent *a)
 {
 	int rc = -ENOENT;
@@ -374,11 +375,11 @@ static void stop(struct wb__agent *a)
 		goto out;
 	a->is_stopping = true;
 	wb__http_stop(a->http);
-	a->http = NULL; /* the core has things to report until it is gone */
+	a->http = NULL; /* the core still reports things until it is gone */
 	wb__gate_destroy(a->gate);
 	a->gate = NULL;
 	if (!end_connections(a)) {
-		/* Something hangs on; the kernel takes it all back. */
+		/* Something does not end; the kernel takes everything back. */
 		WB_LOG_WRN(MOD, "not all connections ended in time");
 		_exit(a->exit_code ? a->exit_code : 1);
 	}

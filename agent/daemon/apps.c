@@ -45,8 +45,8 @@ static void link_close(void *conn)
 static const struct wb_session_io io = {
 	link_send, link_close, wb_msg_encode_bin, wb_msg_decode_bin, NULL};
 
-/* The worker may do what it likes with its memory when it hears this: what was imported of it is
- * let go before (reap). */
+/* The worker may do what it likes with its memory when it hears this: what was imported of that
+ * memory was let go before (reap). */
 static void end(struct app *app)
 {
 	if (app->bye.code)
@@ -63,7 +63,7 @@ static void refuse(struct app *app, int code, const char *sentence)
 		end(app);
 }
 
-/* The operator tells people: whoever started the worker may not see what it says. */
+/* The operator tells people this: those who started the worker may not see what it says. */
 static void note_library(struct wb__apps *s, const char *sentence)
 {
 	if (!strcmp(s->library, sentence))
@@ -86,14 +86,14 @@ static void refuse_library(struct app *app, int code, const char *sentence)
 
 static void leave(struct app *app, const char *why);
 
-/* It has said no goodbye, and its lane may be at work. */
+/* The worker has said no goodbye, and its lane may be at work. */
 static void await_end(struct app *app)
 {
 	if (app->w)
 		wb__worker_await_end(app->w);
 }
 
-/* What it sent makes no sense, or did not come. */
+/* What the worker sent makes no sense, or what it had to send did not come. */
 static void cut_off(struct app *app, int code, const char *why)
 {
 	char text[WB_ERR_MSG_MAX];
@@ -236,7 +236,7 @@ static void log_attached(const struct wb__worker *w)
 		WB_S("lane_reason", w->lane_why));
 }
 
-/* One that is not attached after all; what it has imported goes first. */
+/* Drop a worker that is not attached after all; what was imported of it goes first. */
 static void discard(struct app *app, struct wb__worker *w)
 {
 	assert(!app->going && !w->in_core);
@@ -270,7 +270,7 @@ static void attached(struct app *app, struct wb__worker *w)
 	wb__env_kick(s->a->env);
 }
 
-/* It is known who has its lane. */
+/* Attach the worker; it is known now who has its lane. */
 static void attach(struct app *app, struct wb__worker *w, struct wb_err *err)
 {
 	int rc;
@@ -290,7 +290,8 @@ static void attach(struct app *app, struct wb__worker *w, struct wb_err *err)
 	refuse(app, rc, err->code ? err->msg : wb_strerror(rc));
 }
 
-/* Much may have changed while it was imported: other workers came, and what its object is. */
+/* Much may have changed while the worker was imported: other workers may have come, and its object
+ * may be another one. */
 static int check_again(const struct wb__apps *s, const struct wb__worker *w, struct wb_err *err)
 {
 	uint32_t index;
@@ -303,7 +304,7 @@ static int check_again(const struct wb__apps *s, const struct wb__worker *w, str
 	return rc < 0 ? rc : check_claim(s, w->role, w->rank, w->engine, index, err);
 }
 
-/* It has waited for its import. */
+/* Go on with a worker that has waited for its import, if that is done. */
 static void arrive(struct app *app)
 {
 	struct wb__worker *w = app->coming;
@@ -322,8 +323,8 @@ static void arrive(struct app *app)
 	refuse(app, rc, err.msg);
 }
 
-/* What was out on its lane fails with it.  The worker is sent away so that it comes again, with
- * another lane: -ESHUTDOWN is what it takes for a passing thing. */
+/* What was out on the worker's lane fails with it.  The worker is sent away so that it comes again,
+ * with another lane: it takes -ESHUTDOWN for a passing thing. */
 static void lose_lane(struct app *app)
 {
 	char text[WBP_TEXT_MAX];
@@ -389,7 +390,7 @@ static bool is_coming(const struct wb__apps *s, uint32_t index)
 	return false;
 }
 
-/* One that is about to be attached is not asleep. */
+/* A worker that is about to be attached is not asleep. */
 bool wb__apps_all_asleep(const struct wb__apps *s, uint32_t index)
 {
 	if (is_coming(s, index))
@@ -431,14 +432,15 @@ static void leave(struct app *app, const char *why)
 		WB_LOG_INFO(MOD, "worker detached", WB_S("worker", w->name), WB_U("pid", w->pid),
 			WB_S("engine", w->engine));
 	wb__trace_mark(app->s->a->trace, why ? "lost" : "detached", w->name, 0, w->pid);
-	if (!wb__worker_let_go(w) && w->imports) /* it may hear now that nobody else has it */
+	if (!wb__worker_let_go(w) && w->imports) /* it hears of the end when nothing is imported */
 		app->going = w;
 	(void)wb_transfer_detach(app->s->a->core, w->id, why);
 	wb__oplink_workers_changed(app->s->a->oplink[w->object_index]);
 	wb__env_kick(app->s->a->env); /* reaps */
 }
 
-/* Nothing of it is imported any more: its connection may end, and nothing uses it. */
+/* Nothing of the worker is imported any more, so its connection may end.  True: nothing uses the
+ * worker. */
 static bool is_over(struct wb__apps *s, struct wb__worker *w)
 {
 	for (struct app *app = s->apps; app; app = app->next)
@@ -470,7 +472,7 @@ void wb__apps_reap(struct wb__apps *s)
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
-/* A transfer that begins now would not end here, or is not wanted. */
+/* Refuse a send: a transfer that begins now would not end here, or is not wanted. */
 static void refuse_send(struct app *app, const struct wb_msg_app_send *m)
 {
 	const struct wb__agent *a = app->s->a;
@@ -567,7 +569,8 @@ static void on_closed(void *cookie, struct wb_seq *conn, const struct wb_err *wh
 	wb_free(app);
 }
 
-/* The library says HELLO at once; what does not, is none and would hold a descriptor for ever. */
+/* The library says HELLO at once; a process that does not is not the library, and would hold a
+ * descriptor for ever. */
 static void end_silent(void *cookie)
 {
 	struct wb__apps *s = cookie;
@@ -698,7 +701,7 @@ void wb__apps_send_fd(struct wb__apps *s, uint32_t worker, uint16_t type, const 
 	if (!app->w->is_planned)
 		WB_LOG_INFO(MOD, "worker planned", WB_S("worker", app->w->name));
 	app->w->is_planned = true;
-	send_status(app); /* the plan ended what was said before it, and this may hold still */
+	send_status(app); /* the plan ended the status from before it, which may still hold */
 }
 
 void wb__apps_refuse(struct wb__apps *s, uint32_t worker, int code, const char *sentence)

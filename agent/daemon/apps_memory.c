@@ -59,7 +59,7 @@ void wb__app_wish_free(struct app *app)
 	app->wish = NULL;
 }
 
-/* To be tried again; 0 or negative. */
+/* Keep what the worker asks for, to try it again; 0 or negative. */
 static int wish_keep(struct app *app, const struct wb_msg_app_mem_acquire *m, const int *fds,
 	uint32_t n_fd, struct wb_err *err)
 {
@@ -127,8 +127,8 @@ static void say_acquired(struct app *app, int code, const char *why)
 	(void)wb_session_send_fds(&app->session, WBP_APP_MEM_ACQUIRED, &out, lane, n_fd);
 }
 
-/* The worker may do what it likes with its memory when it hears this: what was imported of it is
- * let go before. */
+/* The worker may do what it likes with its memory when it hears this: what was imported of that
+ * memory is let go before. */
 static void try_to_refuse(struct app *app)
 {
 	struct wb_err no = app->no;
@@ -158,13 +158,13 @@ void wb__app_mem_acquire(
 	struct wb_err err = {0};
 	int rc = check_released(app, &err);
 
-	app->no.code = 0; /* nor for this answer */
-	wb__app_wish_free(app); /* one that it does not wait for any more */
-	if (rc < 0) { /* its memory is in use, and what is imported of it */
+	app->no.code = 0; /* an answer that the worker does not wait for any more */
+	wb__app_wish_free(app); /* nor for this wish */
+	if (rc < 0) { /* its memory is in use, and so is what is imported of it */
 		say_acquired(app, rc, err.msg);
 		return;
 	}
-	wb__worker_lane_anew(app->w); /* it may have offered other memory before */
+	wb__worker_lane_anew(app->w); /* the worker may have offered other memory before */
 	rc = acquire(app, m, fds, n_fd, &err);
 	if (rc == -EINPROGRESS)
 		rc = wish_keep(app, m, fds, n_fd, &err);
@@ -172,7 +172,7 @@ void wb__app_mem_acquire(
 		answer(app, rc, &err);
 }
 
-/* All of it again is for pages only: on_lane() says when an import is done. */
+/* Trying all of it again is for pages only: on_lane() says when an import is done. */
 static void try_wish(struct app *app)
 {
 	struct wb_err err = {0};

@@ -180,7 +180,7 @@ static void on_closed(void *cookie, struct wb_chan *ch, const struct wb_err *why
 	struct conn *c = cookie;
 	struct peer *peer = c->peer;
 	const struct wb_err *cause = wb_session_closed(&c->session, why);
-	/* One that is busy with others ends what is being opened. */
+	/* A peer that is busy with others ends a channel that is being opened. */
 	int code = !cause->code && !c->session.was_up ? -ECONNRESET : cause->code;
 
 	if (!peer && cause->code && wb__agent_may_log(c->p->a))

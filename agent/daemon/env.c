@@ -37,14 +37,14 @@ struct part {
 	uint64_t used; /* slots of the newest plan */
 	uint64_t span; /* slots that there are, or may be still: snapshots lie behind them */
 	uint64_t reach; /* what the transport knows of it */
-	uint64_t known_to; /* hash of the object that it knows it as a source of */
+	uint64_t known_to; /* hash of the object whose source it is to the transport */
 	uint32_t region;
 	bool has_region;
 	bool is_empty; /* its pages were given back */
-	bool sleeps; /* all of its workers do: they are to be given back when nothing uses them */
+	bool sleeps; /* all of its workers do: its pages go back when nothing uses them */
 	struct wb__fill *fill; /* pages of snapshots that are being taken */
-	struct wb_object_id object; /* that uses it; uid 0 = none yet */
-	uint64_t wanted_ns; /* by one that was made again, since; 0 = not */
+	struct wb_object_id object; /* the object that uses it; uid 0 = none yet */
+	uint64_t wanted_ns; /* since when an object that was made again wants it; 0 = none does */
 	struct { /* the last checksum that differed */
 		struct wb_object_id object;
 		uint64_t transfer; /* 0 = none */
@@ -136,7 +136,8 @@ static void report(void *ctx, const struct wb_transfer_report *r)
 		wb__oplink_report(l, r);
 }
 
-/* Numbers of transfers are counted by object, so one's is not the other's. */
+/* The arena of @object.  Transfers are numbered by object, so two objects may have the same
+ * number. */
 static struct part *part_with(struct wb__env *e, const struct wb_object_id *object)
 {
 	for (uint32_t i = 0; i < e->a->o.n_served; i++)
@@ -346,8 +347,9 @@ static int add_region(
 	return 0;
 }
 
-/* The transport sees slots and snapshots as one source.  Both at once would be more than a device
- * may pin: the one before goes first, and is put back when the other cannot be. */
+/* The transport sees slots and snapshots as one source.  The old source and the new one at once
+ * would be more than a device may pin: the old one goes first, and is put back if the new one
+ * cannot be made known. */
 static int set_region(
 	struct wb__env *e, struct part *p, uint64_t bytes, uint64_t object, struct wb_err *err)
 {
@@ -370,7 +372,7 @@ static int set_region(
 	return wb_err_wrap(err, rc, "slots");
 }
 
-/* What is used by the plan that runs stays known: the next one may be refused yet. */
+/* What is used by the plan that runs stays known: the next plan may still be refused. */
 static int reach(
 	struct wb__env *e, struct part *p, uint64_t bytes, uint64_t object, struct wb_err *err)
 {
@@ -390,7 +392,7 @@ uint8_t *wb__env_images_base(const struct wb__env *e, uint32_t index)
 	return p->base + images_at(p);
 }
 
-/* Snapshots of @bytes have their pages, so that a transfer cannot fail for want of them. */
+/* Take the pages of snapshots of @bytes, so that a transfer cannot fail for want of them. */
 static int take_pages(struct wb__env *e, struct part *p, uint64_t bytes, struct wb_err *err)
 {
 	int rc;
@@ -450,7 +452,7 @@ static int hand_over(
 	return rc;
 }
 
-/* Snapshots that slots would grow into are made anew behind them. */
+/* Snapshots that slots would grow into are made anew behind the slots. */
 static int resize(struct wb__env *e, struct part *p, uint64_t bytes,
 	const struct wb_object_id *object, struct wb_err *err)
 {
@@ -483,7 +485,7 @@ int wb__env_arena_use(struct wb__env *e, uint32_t index, uint64_t bytes,
 			(unsigned long long)bytes, (unsigned long long)p->reserve);
 	if (p->used && !wb_object_id_eq(&p->object, object))
 		rc = hand_over(e, p, object, err);
-	if (rc == 0 && bytes == p->used) /* a try before may have failed on the way */
+	if (rc == 0 && bytes == p->used) /* an earlier try may have failed on the way */
 		rc = reach(e, p, p->images ? images_at(p) + p->images : bytes, object->hash, err);
 	return rc < 0 || bytes == p->used ? rc : resize(e, p, bytes, object, err);
 }
@@ -494,7 +496,7 @@ void wb__env_arena_trim(struct wb__env *e, uint32_t index)
 	uint64_t was = p->reach, end;
 	struct wb_err err = {0};
 
-	/* Slots of before are used still: their pages go with the next plan. */
+	/* Slots of the plan before are still used: their pages go with the next plan. */
 	if (wb_transfer_arena_used(e->a->core, &p->object) != p->used)
 		return;
 	if (!p->images)
@@ -504,8 +506,8 @@ void wb__env_arena_trim(struct wb__env *e, uint32_t index)
 		WB_LOG_WRN(MOD, "buffer stays as large as it was", WB_S("reason", err.msg));
 		return;
 	}
-	/* Who has pinned a page goes on with it when another takes its place: a worker whose lane
-	 * knows the slots, a device that knows what lies between slots and snapshots. */
+	/* A user that has pinned a page goes on with it when another page takes its place: a worker
+	 * whose lane knows the slots, a device that knows what lies between slots and snapshots. */
 	if (wb__apps_has_lanes(e->a->apps, index))
 		return;
 	if (!p->images || !(wb_xport_caps(e->a->xport) & WB_XPORT_CAP_LANDINGS))
@@ -513,8 +515,8 @@ void wb__env_arena_trim(struct wb__env *e, uint32_t index)
 	(void)punch(p, wb_align_up(end, 4096), was);
 }
 
-/* A transfer that the worker has heard the end of may not be over yet here: others read what it
- * left, or run their hooks.  The transport lets go first: what it has pinned would stay, and be
+/* A transfer whose end the worker has heard may not be over here yet: others read what it left, or
+ * run their hooks.  The transport lets go first: the pages that it has pinned would stay, and be
  * read in place of what is written later. */
 static void give_pages_back(struct wb__env *e)
 {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define AT_ONCE (16ull << 20) /* a few milliseconds: not worth a thread */
-#define PIECE (256ull << 20) /* between two looks whether anybody wants it still */
+#define PIECE (256ull << 20) /* between two looks whether anybody still wants the pages */
 
 struct wb__fill {
 	int fd; /* our own */

@@ -27,14 +27,15 @@
 
 struct question {
 	struct wb_http_held *held; /* NULL = free */
-	const struct wb__oplink *l; /* that it went over */
+	const struct wb__oplink *l; /* the connection that it went over */
 	uint64_t number, until_ns;
 	bool is_known;
 	char source[WB_HTTP_SOURCE_TEXT];
 	uint8_t token[WB_MAC_BYTES]; /* its digest */
 };
 
-/* Its allowance is used up to here; behind the clock by what is left. */
+/* An address that asks. spent_ns: its allowance is used up to this time, which is behind the clock
+ * by what is left. */
 struct source {
 	char text[WB_HTTP_SOURCE_TEXT];
 	uint64_t spent_ns;
@@ -45,10 +46,10 @@ struct wb__gate {
 	struct wb_timer *timer; /* while there are questions */
 	struct question asked[ASKED_MAX];
 	uint64_t last; /* number */
-	uint64_t spent_ns; /* as of a source: of all together */
+	uint64_t spent_ns; /* as in a source, for all together */
 	struct source source[SOURCES]; /* those that asked last */
 	uint8_t secret[WB_MAC_BYTES]; /* of this run */
-	uint8_t good[GOOD_MAX][WB_MAC_BYTES]; /* digests of tokens that were; a ring */
+	uint8_t good[GOOD_MAX][WB_MAC_BYTES]; /* digests of tokens that were good; a ring */
 	unsigned n_good;
 };
 
@@ -118,7 +119,7 @@ static bool has_left(uint64_t *spent_ns, unsigned per_s)
 	return *spent_ns + WB_NS_PER_S / per_s <= now;
 }
 
-/* One that is not there takes the place of who has asked least lately. */
+/* An address that is not there takes the place of the one that has asked least lately. */
 static struct source *source_of(struct wb__gate *g, const char *text)
 {
 	struct source *at = &g->source[0];
@@ -145,7 +146,7 @@ static bool may_ask(struct wb__gate *g, const char *source)
 	return true;
 }
 
-/* NULL: there are enough of its kind. */
+/* A free place for a question; NULL: there are enough questions of its kind. */
 static struct question *free_one(struct wb__gate *g, bool is_known, const char *source)
 {
 	struct question *found = NULL;

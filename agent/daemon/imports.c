@@ -23,10 +23,10 @@
 
 #define EXPORT_BYTES_MAX (64ull << 20)
 
-/* An object as it came, and as it is here. */
+/* A memory object as it came, and as it is here. */
 struct object {
 	struct wb_mem_desc from;
-	struct wb_mem_piece *piece; /* of it; owned, as are all its descriptors */
+	struct wb_mem_piece *piece; /* pieces of it; owned, as are all descriptors */
 	struct wb_mem here;
 };
 
@@ -73,7 +73,8 @@ static bool is_stopped(struct wb__imports *i)
 	return stop;
 }
 
-/* Once it is mapped its descriptors are not needed: they would count, and keep memory. */
+/* Once an object is mapped its descriptors are not needed: they would count as open, and keep
+ * memory. */
 static void close_taken(struct object *o)
 {
 	for (uint32_t k = 0; k < o->from.n_piece; k++)
@@ -86,7 +87,7 @@ static void close_taken(struct object *o)
 	o->from.fd = -1;
 }
 
-/* One lane has one device. */
+/* A lane has one device at most. */
 static int check_device(const struct wb__imports *i, uint32_t at, struct wb_gpu **gpu)
 {
 	const struct wb_mem *m = &i->object[at].here;
@@ -154,7 +155,7 @@ static int open_lane(struct wb__imports *i, const struct wb_gpu *gpu)
 	return 0;
 }
 
-/* Nothing of it runs any more.  The last to let a device go gives its context back. */
+/* Nothing of the lane runs any more.  The last to let a device go gives its context back. */
 static void let_go(struct wb__imports *i)
 {
 	struct wb_lane_worker *worker = i->worker;
@@ -182,8 +183,8 @@ static void *thread_main(void *arg)
 		rc = open_lane(i, gpu);
 	if (!rc) {
 		say(i, WB__IMPORTS_WORKING);
-		/* Rings that make no sense end it; jobs are then unanswered, and the worker is
-		 * sent away (apps.c). */
+		/* Rings that make no sense end the lane; jobs are then unanswered, and the worker
+		 * is sent away (apps.c). */
 		(void)wb_lane_worker_run(i->worker);
 	}
 	let_go(i);
@@ -306,7 +307,7 @@ static void on_news(void *cookie, int events)
 
 	(void)events;
 	if (read(i->news, &n, sizeof(n)) == (ssize_t)sizeof(n))
-		i->in.on_change(i->in.cookie); /* may destroy it */
+		i->in.on_change(i->in.cookie); /* may destroy the imports */
 }
 
 static void discard(struct wb__imports *i)

@@ -92,7 +92,7 @@ int wb__intake_add(struct wb__intake *x, const struct wb_msg_content *m, uint64_
 	return 0;
 }
 
-/* Has it come whole, under the digest that is wanted? */
+/* Has the content come whole, under the digest that is wanted? */
 static int check(const struct wb__incoming *c, struct wb_digest digest, struct wb_err *err)
 {
 	if (!wb_digest_eq(c->digest, digest) || !c->total || c->got != c->total)

@@ -76,7 +76,7 @@ static uint64_t sockets(
 	return wb_xport_sockets(mine ? (uint32_t)__builtin_popcount(mine) : in->n_rail, some);
 }
 
-/* Of one set of rails here with all of the others'. */
+/* Count connections of one set of rails here with all sets of the others. */
 static void count_set(const struct wb__limits_in *in, const bool *receives, const struct set *s,
 	uint32_t n_set, uint32_t mine, struct wb__limits_need *out)
 {

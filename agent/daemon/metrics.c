@@ -317,7 +317,7 @@ enum reader { EVERYBODY, METRICS, OF_THE_POD };
 static const struct page {
 	const char *path;
 	void (*fn)(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r);
-	enum reader reader; /* but for OF_THE_POD it says nothing of objects */
+	enum reader reader; /* only pages OF_THE_POD say anything of objects */
 } pages[] = {
 	{"/metrics", metrics_page, METRICS},
 	{"/healthz", healthz, EVERYBODY},
@@ -404,7 +404,7 @@ static int start_server(struct wb__http *h, struct wb_err *err)
 	return h->a->o.http.is_given ? wb_http_start(h->a->loop, &o, &h->server, err) : 0;
 }
 
-/* An agent lives without it; who probes it will not. */
+/* The agent works without this socket, but those that probe it there will not. */
 static void start_local(struct wb__http *h)
 {
 	char path[PATH_MAX];

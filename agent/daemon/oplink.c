@@ -54,9 +54,10 @@ static void schedule(struct wb__oplink *l)
 	l->backoff_ns = WB_MIN(l->backoff_ns * 2, BACKOFF_MAX_NS);
 }
 
-/* The same again cannot succeed.  Before the first welcome that is a mistake in how this agent was
- * started; later the operator changed, and may change back.  In a pod all that is wrong is made
- * right around the agent: certificates, tokens and labels are renewed, operators upgraded. */
+/* Trying the same again cannot succeed.  Before the first welcome the cause is a mistake in how
+ * this agent was started; later the operator has changed, and may change back.  In a pod all that
+ * is wrong is put right around the agent: certificates, tokens and labels are renewed, operators
+ * upgraded. */
 static void give_up(struct wb__oplink *l, int code, const char *why)
 {
 	struct wb__agent *a = l->a;
@@ -92,7 +93,8 @@ static void went_down(struct wb__oplink *l, const struct wb_err *why, bool was_u
 	snprintf(l->trouble, sizeof(l->trouble), "%.900s", why->msg);
 	wb__apps_status(l->a->apps, l->index, "agent %s waits for the operator at %s: %.600s",
 		l->a->o.name, l->address, why->msg);
-	/* A standby has answered, and knows who leads: that is no failure, unless it goes on. */
+	/* A standby has answered, and knows who leads: that is no failure, unless another standby
+	 * had sent us there. */
 	if (l->leader_host[0] && !l->is_sent_on) {
 		wb_timer_start(l->timer, 1 + wb_rng_below(&l->rng, BACKOFF_MIN_NS), 0);
 		return;
@@ -214,7 +216,8 @@ static void dial(struct wb__oplink *l)
 		went_down(l, &err, false, false);
 		return;
 	}
-	/* One try there: a leader that is gone is found again through the address. */
+	/* Only one try there: if that leader is gone, the next one is found through the operator's
+	 * address. */
 	l->is_sent_on = l->leader_host[0];
 	rc = l->leader_host[0] && l->leader_port
 		     ? wb_tls_connect(l->a->loop, l->tls, l->leader_host, l->leader_port, &limits,
@@ -310,7 +313,7 @@ int wb__oplink_start(
 		.counts = &a->control[WB__CONTROL_OPERATOR]};
 	l->memory_limit_bytes = wb__memory_limit();
 	snprintf(l->address, sizeof(l->address), "%s:%u", a->o.operator.host, a->o.operator.port);
-	/* A key must be there; what a pod has may come after us. */
+	/* A key must be there already; what a pod has instead may come later than the agent. */
 	rc = l->served->psk_file[0] ? wb__oplink_tls(l, err) : 0;
 	if (rc < 0)
 		return rc;

@@ -29,13 +29,13 @@ int wb__oplink_tls(struct wb__oplink *l, struct wb_err *err)
 {
 	struct wb_tls_opts o = {.mode = WB_TLS_CERT,
 		.ca_file = l->a->o.ca_file,
-		/* Also where a standby sends us to an address: the name is the operator's. */
+		/* The name is the operator's, also when a standby sends us to an address. */
 		.server_name =
 			l->a->o.operator_name[0] ? l->a->o.operator_name : l->a->o.operator.host };
 
 	if (l->served->psk_file[0])
 		return l->tls ? 0 : make_psk(l, err);
-	/* The authority's certificate is renewed in place, and may come after us. */
+	/* The authority's certificate is renewed in place, and may come later than the agent. */
 	return l->tls ? wb_tls_reload(l->tls, err) : wb_tls_client_create(&o, &l->tls, err);
 }
 

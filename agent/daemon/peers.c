@@ -36,8 +36,8 @@ static uint64_t now_ns(void)
 
 /* ---- queue ---------------------------------------------------------------------------------- */
 
-/* An agent that is gone was dialled by all others.  One that is busy has the less to do the longer
- * it takes. */
+/* An agent that is gone was dialled by all others, so they must not dial again all at once.  The
+ * longer a busy agent takes, the less it is given to do. */
 static uint64_t retry_at(const struct peer *peer, uint64_t now)
 {
 	uint64_t ns = WB_MIN(WB_MAX((now - peer->failed_ns) / 4, RETRY_NS), RETRY_MAX_NS);
@@ -97,7 +97,7 @@ static void give_up(struct peer *peer, const char *why)
 	}
 }
 
-/* Nothing was said that could be held against the peer: a machine that has too much to do is late,
+/* Was nothing said that could be held against the peer?  A machine that has too much to do is late,
  * and ends what took too long (or what is in the way of others) in the midst of it. */
 static bool is_silence(int code)
 {
@@ -146,12 +146,12 @@ void wb__peer_up(struct peer *peer, struct conn *c)
 {
 	assert(wb_session_is_up(&c->session) && c->peer == peer);
 	peer->failed_ns = peer->answered_ns = peer->retry_ns = 0;
-	wb__peers_arm(peer->e->p); /* heartbeats; an accepted one has armed nothing yet */
+	wb__peers_arm(peer->e->p); /* for heartbeats; an accepted channel has armed nothing yet */
 	WB_LOG_INFO(MOD, "peer up", WB_S("peer", peer->at->name), WB_S("epoch", peer->e->psk.id),
 		WB_S("address", wb_chan_peer(c->chan)),
 		WB_S("dialled", c->session.side == WB_SIDE_DIALLED ? "yes" : "no"));
 	if (peer->out && peer->out != c && wb_session_is_up(&peer->out->session))
-		return; /* this one is for the other side's messages */
+		return; /* this channel is for the other side's messages */
 	peer->out = c;
 	queue_flush(peer);
 }
@@ -162,7 +162,8 @@ void wb__peer_lost(struct peer *peer, struct conn *c, int code, bool is_final, c
 		lost(peer, code, is_final, c->session.heard_ns, why);
 }
 
-/* All of what is left: a try that is ended for another one makes a busy peer do the same again. */
+/* A try gets all of the patience that is left: if it is ended for another try, a busy peer has to
+ * do the same again. */
 static uint64_t patience_left(const struct peer *peer)
 {
 	uint64_t now = now_ns();
@@ -198,7 +199,7 @@ static void dial(struct peer *peer)
 	if (rc == 0) {
 		wb_session_dial(&c->session, c->chan, now_ns());
 		peer->out = c;
-	} else { /* no callback comes, and none may come from here */
+	} else { /* no callback comes, and none may be made from here */
 		if (!peer->failed_ns)
 			peer->failed_ns = now_ns();
 		peer->retry_ns = retry_at(peer, now_ns());
@@ -254,7 +255,7 @@ void wb__peers_epoch_over(struct wb__peers *p, const struct wb_roster *r)
 	if (!e)
 		return;
 	*at = e->next;
-	/* Its channels outlive it by a moment, and must not look at it. */
+	/* The epoch's channels outlive it by a moment, and must not look at it. */
 	for (struct conn *c = p->conns; c; c = c->next) {
 		if (!c->peer || c->peer->e != e)
 			continue;
@@ -280,7 +281,7 @@ static int add_peers(struct peer_epoch *e)
 	return 0;
 }
 
-/* What agents say of an epoch when they show its key. */
+/* The key of an epoch, and the name by which agents show it. */
 static void set_psk(const struct wb_roster *r, struct wb_psk *psk)
 {
 	snprintf(psk->id, sizeof(psk->id), "%s/%llu/%llu", r->id.object.text,
@@ -421,7 +422,7 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 			wb_session_end(&peer->out->session, -ECONNRESET, "cut by WB_FAULT");
 		return;
 	}
-	/* What is said because it has refused us would be refused, and so for ever. */
+	/* What is said because the peer has refused us would be refused, too, and so for ever. */
 	if (!peer->out && peer->refused_ns && now_ns() - peer->refused_ns < RETRY_NS)
 		return;
 	if (wb_keep_add_frame(&peer->queue, frame, bytes, QUEUE_MAX) < 0) {
@@ -433,7 +434,7 @@ void wb__peers_send(struct wb__peers *p, const struct wb_roster *r, uint32_t age
 			dial(peer);
 			return;
 		}
-		peer->retry_ns = now_ns(); /* nobody is told of it from in here */
+		peer->retry_ns = now_ns(); /* nobody may be called back from in here */
 		wb__peers_arm(p);
 	}
 }

@@ -24,20 +24,20 @@
 
 #define MOD "plan"
 #define BUSY_RETRY_NS (50 * WB_NS_PER_MS)
-#define PLAN_ROOM_LEAST (16u << 20) /* where slots take too much, it is they that are refused */
+#define PLAN_ROOM_LEAST (16u << 20) /* if slots take too much, the slots are refused */
 #define PAGES_RETRY_MAX_NS (800 * WB_NS_PER_MS) /* a try reads all of the plan */
 
 struct wb__plans {
 	struct wb__agent *a;
 	uint32_t index; /* of the object among those served here */
 	struct wb__plans_cb cb;
-	struct wb_p_object object; /* name and model not ours: NULL; .allowed is that below */
+	struct wb_p_object object; /* name, model: not ours, so NULL; .allowed is the one below */
 	char allowed[64];
 	struct wb_object_id id; /* the object's */
 	uint64_t patience_ns; /* of rosters */
 	struct wb__intake intake;
-	struct wb_roster *waiting; /* a reference until the core has it, or not; NULL = none */
-	uint64_t waiting_seen; /* transfers that there were, by its PLAN */
+	struct wb_roster *waiting; /* ours until the core took or refused it; NULL = none */
+	uint64_t waiting_seen; /* last transfer that there was, by its PLAN */
 	struct wb_timer *busy_timer;
 	uint64_t busy_ns; /* until the next try, while pages are taken */
 	bool is_suspended;
@@ -45,7 +45,8 @@ struct wb__plans {
 
 /* ---- what comes ------------------------------------------------------------------------------ */
 
-/* Slots of the workers that are attached; of those that the plan has where it is there. */
+/* Memory of slots, before the plan is there: of the workers that are attached (buffer_bytes() goes
+ * by the plan). */
 static uint64_t attached_buffers(const struct wb__plans *p)
 {
 	uint64_t bytes = 0;
@@ -59,7 +60,8 @@ static uint64_t attached_buffers(const struct wb__plans *p)
 	return bytes;
 }
 
-/* The other half is for what is made of the plan, and for the next one beside it. */
+/* Half of what is left: the other half is for what is made of the plan, and for the next plan
+ * beside it. */
 static uint64_t memory_for_plan(const struct wb__plans *p)
 {
 	return WB_MAX(wb__staging_left(p->a, p->index, attached_buffers(p)) / 2, PLAN_ROOM_LEAST);
@@ -152,8 +154,8 @@ static int check_limits(const struct wb__plans *p, const struct wb_roster *roste
 	return wb__limits_check(&in, out, err);
 }
 
-/* The one place where an epoch expires: nobody goes by it any more, and whoever shows its key is a
- * stranger from now on. */
+/* The one place where an epoch expires: nobody goes by it any more, and a peer that shows its key
+ * is a stranger from now on. */
 static void epoch_over(void *ctx, const struct wb_roster *r)
 {
 	struct wb__agent *a = ctx;
@@ -163,16 +165,15 @@ static void epoch_over(void *ctx, const struct wb_roster *r)
 		(void)wb_xport_epoch_remove(a->xport, &r->id);
 }
 
-/* Its key is good from now on, also while a transfer is in the way of it here: others may be
- * faster.
- */
+/* The epoch's key is good from now on, even while a transfer is in the way of the plan here: others
+ * may be faster. */
 static int make_known(struct wb__agent *a, struct wb_roster *r, struct wb_err *err)
 {
 	struct wb_xport_epoch e = {
 		.id = r->id, .is_encrypted = r->encrypted, .allowed = r->allowed};
 	int rc;
 
-	if (r->gone) /* by a try before */
+	if (r->gone) /* an earlier try has made it known */
 		return 0;
 	rc = wb__peers_epoch_add(a->peers, r, err);
 	if (rc < 0)
@@ -403,7 +404,7 @@ void wb__plans_object(struct wb__plans *p, const struct wb_object_id *id,
 	snprintf(p->allowed, sizeof(p->allowed), "%s", o->allowed ? o->allowed : "");
 	p->object.allowed = p->allowed;
 	if (p->id.uid && !wb_object_id_eq(&p->id, id)) {
-		/* Deleted and made again: plans of the old one are not of this one. */
+		/* Deleted and made again: plans of the old object are not the new one's. */
 		p->a->need[p->index] = (struct wb__limits_need){0};
 		p->is_suspended = false;
 	}

@@ -99,8 +99,8 @@ static int connect_local(const struct wb__options *o)
 	return connect_to(AF_UNIX, (struct sockaddr *)&sa, sizeof(sa));
 }
 
-/* Where its pages are; one that listens on all addresses is reached by the loopback of either
- * family, which a pod of the other has, too. */
+/* Connect to where the agent's pages are.  An agent that listens on all addresses is reached by the
+ * loopback of either family, which a pod of the other family has, too. */
 static int connect_page(const struct wb__options *o)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -128,7 +128,7 @@ static int probe_page(const struct wb__options *o, const char *page)
 	size_t len = 0;
 	ssize_t got = 0;
 
-	/* An agent of before there was such a socket, or with a path too long for one. */
+	/* The agent is from before there was such a socket, or its path is too long for one. */
 	if ((fd == -ENOENT || fd == -ECONNREFUSED || fd == -ENAMETOOLONG) && o->http.is_given)
 		fd = connect_page(o);
 	if (fd < 0)

@@ -43,7 +43,7 @@ static bool address_of(const char *interface, const char *like, char out[WB__ADD
 
 		if (!a->ifa_addr || strcmp(a->ifa_name, interface) ||
 			(a->ifa_addr->sa_family != AF_INET && a->ifa_addr->sa_family != AF_INET6) ||
-			!to_text(a->ifa_addr, text) || strchr(text, '%')) /* of its link alone */
+			!to_text(a->ifa_addr, text) || strchr(text, '%')) /* for one link only */
 			continue;
 		is_best = !like[0] || !strchr(like, ':') == !strchr(text, ':');
 		if (is_best || !is_found)
@@ -54,7 +54,7 @@ static bool address_of(const char *interface, const char *like, char out[WB__ADD
 	return is_found;
 }
 
-/* The interface that has the address; "" = none that says so, as 127.0.0.2. */
+/* The interface that has the address; "" = none says so, as for 127.0.0.2. */
 static void interface_of(const char *addr, char *out, size_t cap)
 {
 	struct ifaddrs *all = NULL;
@@ -222,8 +222,8 @@ static int compare(const void *a, const void *b)
 
 #define ANY (-2)
 
-/* The @rails, a bit each, go round among those of the workers that have none yet and run on @numa:
- * as long as either lasts. */
+/* Deal the @rails, a bit each, in turn to the workers that have none yet and run on @numa: workers
+ * share a rail if there are more of them, and have several if there are more rails. */
 static void deal(struct wb__rails_worker *w, uint32_t n, int numa, uint32_t rails)
 {
 	uint32_t bit[WB_XPORT_RAILS_MAX], n_rail = 0, n_w = 0, i = 0;
@@ -240,7 +240,8 @@ static void deal(struct wb__rails_worker *w, uint32_t n, int numa, uint32_t rail
 	}
 }
 
-/* Rails of nodes where nobody of these runs, when all have one: once each. */
+/* When all of these workers have a rail: give each rail of nodes where none of them runs to one of
+ * them. */
 static void add(struct wb__rails_worker *w, uint32_t n, uint32_t rails)
 {
 	for (uint32_t i = 0; rails && n; rails &= rails - 1)
@@ -256,7 +257,7 @@ static uint32_t used_by(const struct wb__rails_worker *w, uint32_t n)
 	return used;
 }
 
-/* Of one role, in the order of their places. */
+/* Share the rails among the workers of one role, which are in the order of their places. */
 static void share(const struct wb__rails *r, struct wb__rails_worker *w, uint32_t n)
 {
 	uint32_t free = 0, of_node[WB_NUMA_NODES_MAX] = {0}, left;

@@ -57,14 +57,14 @@ static int add_worker(const struct wb_p_endpoint *e, uint32_t agent, uint32_t i,
 	return r->worker[w].name ? 0 : -ENOMEM;
 }
 
-/* What an agent says of itself, as text: an older one has one address. */
+/* The addresses that an agent tells of itself, as text: an older agent has one. */
 static const char *const *hosts_of(const struct wb_p_endpoint *e, uint32_t *n)
 {
 	*n = e->n_hosts ? e->n_hosts : 1;
 	return e->n_hosts ? (const char *const *)e->hosts : (const char *const *)&e->host;
 }
 
-/* A way of the agent's at another of its addresses, behind those that are in @out already. */
+/* Append @way, at another of the agent's addresses, to those that are in @out already. */
 static int add_way(const struct wb_p_endpoint *e, const char *way, const char *addr, char *out)
 {
 	char one[WB_XPORT_ENDPOINT_MAX];
@@ -77,7 +77,7 @@ static int add_way(const struct wb_p_endpoint *e, const char *way, const char *a
 	return n < 0 || (size_t)n >= WB_XPORT_ENDPOINT_MAX - at ? -ENOSPC : 0;
 }
 
-/* By bulk all agents can dial it; by its other ways those that know of several. */
+/* All agents can dial this agent by bulk; those that know of several ways, by its other ways. */
 static char *bulk_at(const struct wb_p_endpoint *e, const char *addr)
 {
 	char bulk[WB_XPORT_ENDPOINT_MAX] = "";
@@ -211,8 +211,8 @@ static const char *transports_of(const char *bulk, char *out, size_t cap)
 	return out;
 }
 
-/* What one does not get over its transports it cannot get from anybody else for long: engines feed
- * each other. */
+/* What an agent does not get over its transports it cannot get from anybody else for long: engines
+ * feed each other. */
 static int check_transports(const struct wb_roster *r, struct wb_err *err)
 {
 	const char *mine = r->agent[r->me].bulk;
@@ -264,7 +264,8 @@ static int choose_leads(struct wb_roster *r, struct wb_err *err)
 	return 0;
 }
 
-/* By the part of another agent, its own workers would need nothing, and have it at once. */
+/* By another agent's part of the plan, this agent's workers would need nothing, and have all of it
+ * at once. */
 static int check_part(const struct wb_roster *r, struct wb_err *err)
 {
 	if (!r->plan->is_part || r->plan->domain == r->me)

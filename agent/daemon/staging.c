@@ -44,7 +44,7 @@ static uint64_t image_bytes(const struct wb__staging_in *in)
 	return bytes;
 }
 
-/* Of its memfd so much is written; the rest takes no memory. */
+/* How much of the area's memfd is written; the rest takes no memory. */
 static uint64_t area_of(const struct wb__worker *w)
 {
 	return WB_AREA_HEAD_BYTES + wb_area_used(w->map);

@@ -35,7 +35,8 @@ static int write_file(const char *path, const void *data, size_t bytes)
 	return rc;
 }
 
-/* A process may die at any line, the machine is not asked: rename is enough. */
+/* The process may die at any line, but the machine's end is not provided for: a rename is
+ * enough. */
 static int save(void *ctx, const char *name, const void *data, size_t bytes)
 {
 	char path[PATH_MAX], fresh[PATH_MAX];

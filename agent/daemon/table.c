@@ -39,7 +39,8 @@ static int import_mem(struct reader *r, uint32_t i, struct wb_err *err)
 			i, (unsigned long long)d.bytes, (unsigned long long)r->bytes,
 			WB__TABLE_BYTES_MAX);
 	r->bytes += d.bytes;
-	/* Other kinds need more than a row of this table says, a device's even its driver. */
+	/* Other kinds need more than a row of this table says; memory of a device needs even its
+	 * driver. */
 	if (d.kind != WB_MEM_MEMFD && d.kind != WB_MEM_HEAP)
 		return wb_err_set(err, -EINVAL,
 			"memory object %u: unknown kind %u: a table has memfds and memory that "

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes up to the operator: who is attached, contents it wants, reports. */
+/* What goes up to the operator: who is attached, contents that it wants, reports. */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -22,7 +22,7 @@
 #define MOD "oplink"
 #define REPORTS_MAX 64
 #define PART_BYTES (1u << 20)
-#define QUEUED_MAX (8u << 20) /* of the channel, before uploads wait */
+#define QUEUED_MAX (8u << 20) /* bytes queued in the channel before uploads wait */
 #define UPLOAD_RETRY_NS (10 * WB_NS_PER_MS)
 
 uint64_t wb__memory_limit(void)
@@ -66,7 +66,7 @@ static bool is_ours(const struct wb__oplink *l, const struct wb__worker *w)
 	return !w->is_leaving && w->object_index == l->index;
 }
 
-/* Whose each rail is, among those who are here now; @order has room for them all. */
+/* Say whose each rail is, among the workers that are here now; @order has room for them all. */
 static void set_rails(
 	struct wb__oplink *l, struct wb__rails_worker *order, struct wb_msg_workers *m)
 {
@@ -225,7 +225,7 @@ static int upload_begin(struct wb__oplink *l, struct upload *u)
 	return rc;
 }
 
-/* Parts as far as the channel takes them without holding up other messages. */
+/* Send parts, as far as the channel takes them without holding up other messages. */
 static void upload_some(struct wb__oplink *l)
 {
 	while (l->n_upload && wb_session_is_up(&l->session)) {
@@ -268,8 +268,9 @@ void wb__oplink_news(void *cookie)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* What goes into a connection may be lost with it, and nothing but the report of its end tells an
- * operator that a transfer does not run any more.  It may hear one twice.  The oldest go. */
+/* What goes into a connection may be lost with it, and only the report of its end tells an operator
+ * that a transfer does not run any more.  So reports are kept, and the operator may hear one twice;
+ * if they are too many, the oldest go. */
 static void send_report(struct wb__oplink *l, struct wb_msg_report *m)
 {
 	m->object = l->object;
@@ -363,7 +364,7 @@ static void send_end(struct wb__oplink *l, const struct wb_transfer_report *r)
 		m.bytes = r->bytes;
 		m.n_bytes = WB_STAGES;
 	}
-	/* The lead's agent knows what brings its engine's weights. */
+	/* The lead's agent knows which transport brings its engine's weights. */
 	if (!is_final) {
 		m.transport = wb_transfer_via(l->a->core, r->epoch, via, sizeof(via));
 		if (wb_xport_instead(l->a->xport, r->epoch->object.hash, instead, sizeof(instead)))

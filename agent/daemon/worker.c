@@ -42,7 +42,8 @@ static int check_counts(const struct wb_msg_app_attach *m, uint32_t n_fd, struct
 	return 0;
 }
 
-/* The counts of an engine's workers are compared: one that lost its agent goes on counting. */
+/* The counts of an engine's workers are compared, so a worker that lost its agent goes on from its
+ * count. */
 static int make_page(struct wb__worker *w, uint32_t count, struct wb_err *err)
 {
 	void *p;
@@ -218,7 +219,7 @@ void wb__worker_await_end(struct wb__worker *w)
 {
 	assert(w->conn && !w->ending);
 	if (!w->lane_fds || w->imports)
-		return; /* nothing of it runs there */
+		return; /* no lane runs in that process */
 	if (wb__ending_begin(
 		    w->a->loop, wb_seq_peer_process(w->conn), process_is_gone, w, &w->ending))
 		WB_LOG_WRN(
@@ -267,8 +268,8 @@ static uint64_t *mem_sizes(const struct wb__worker *w)
 	return size;
 }
 
-/* What an earlier agent of this worker received may have to be installed still.  One that does not
- * fit is no reason to refuse the worker: it gets a new one. */
+/* What an earlier agent received for this worker may still have to be installed.  An area that does
+ * not fit is no reason to refuse the worker: it gets a new one. */
 static void keep_area(struct wb__worker *w, uint64_t bytes, int fd)
 {
 	uint64_t *size = mem_sizes(w);
@@ -345,7 +346,7 @@ static bool has_number(const struct wb__agent *a, uint32_t number)
 	return false;
 }
 
-/* One that comes back gets the number that it left. */
+/* A worker that comes back gets the number that it left. */
 void wb__worker_name(struct wb__worker *w)
 {
 	int n;
@@ -445,7 +446,7 @@ void wb__worker_destroy(struct wb__worker *w)
 	wb_free(w);
 }
 
-/* Those that are not there: a try before may have come half way. */
+/* Add the regions that are not there: an earlier try may have come half way. */
 static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_err *err)
 {
 	int rc;
@@ -458,10 +459,10 @@ static int params_regions_add(struct wb__worker *w, uint64_t object, struct wb_e
 			.fd = w->t.mem[i].fd,
 			.base = w->t.mem[i].addr,
 			.bytes = w->t.mem[i].bytes,
-			/* A trainer's are read and never written. */
+			/* A trainer's memory is read and never written. */
 			.direction = w->role == WB_ROLE_TRAINER ? WB_XPORT_SOURCE : WB_XPORT_BOTH};
 
-		/* A GPU's is not made known: all of it goes by way of slots (DESIGN.md). */
+		/* A GPU's memory is not made known: all of it goes by way of slots (DESIGN.md). */
 		if (w->t.mem[i].access != WB_MEM_AT_HOST || w->t.region[i] != WB__REGION_NONE)
 			continue;
 		rc = wb_xport_region_add(w->a->xport, &r, &w->t.region[i], err);
@@ -537,14 +538,14 @@ bool wb__worker_unmap(struct wb__worker *w)
 {
 	if (!wb__worker_let_go(w))
 		return false;
-	if (w->area_raw.is_made) { /* it was about to get one */
+	if (w->area_raw.is_made) { /* it was about to get an area */
 		wb__area_raw_drop(&w->area_raw);
 		w->had_area = true;
 	}
 	return unmap(w);
 }
 
-/* In the place of what it had, which is put back where this fails. */
+/* Put @now in the place of the worker's table, which is put back if this fails. */
 static int take_table(struct wb__worker *w, struct wb__table *now, bool kept, struct wb_err *err)
 {
 	uint64_t object = w->region_object ? w->region_object : w->slept_object;
