@@ -13,14 +13,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define READ_BACK_TRIES 16 /* pieces copied again, in one install */
+#define READ_BACK_TRIES 16 /* most pieces that are copied again in one install */
 
 struct wb__client_area {
 	int fd;
 	uint64_t bytes;
 	uint8_t *map;
 	void **from, **to; /* owned: by memory object */
-	bool *is_device; /* owned: by memory object, it is one of the worker's GPU */
+	bool *is_device; /* owned: by memory object; is it on the worker's GPU? */
 	struct wb_area_range *range; /* owned */
 	uint32_t n_range;
 	struct wb_area_gpu *gpu; /* owned; NULL = no object is a GPU's */
@@ -172,7 +172,7 @@ bool wb__client_area_holds(const struct wb__client_area *a, uint64_t transfer)
 	       h->held_transfer == transfer;
 }
 
-/* Ranges from @i on that lie where that one does: on the host, or on the GPU. */
+/* End of the ranges from @i on that lie where range @i does: on the host, or on the GPU. */
 static uint32_t run_end(const struct wb__client_area *a, uint32_t i)
 {
 	bool is_device = i < a->n_range && a->is_device[a->range[i].mem];
@@ -234,7 +234,7 @@ static int flip(struct wb__client_area *a, uint64_t bit)
 	return rc;
 }
 
-/* What differs is copied again.  WB_ECKSUM: something does not stay as it is written. */
+/* What differs is copied again.  WB_ECKSUM: something does not stay as it was written. */
 static int read_back(struct wb__client_area *a, struct wb__client_install *x)
 {
 	uint32_t i = 0, tries = 0;
@@ -268,7 +268,7 @@ int wb__client_area_install(struct wb__client_area *a, struct wb__client_install
 	if (!rc && x->read_back)
 		rc = read_back(a, x);
 	if (rc)
-		return rc; /* the area is whole: a repair may take it from there */
-	/* A restarted agent may have begun to fill it anew. */
+		return rc; /* the area is whole: a repair may take the weights from there */
+	/* A restarted agent may have begun to fill the area anew. */
 	return wb_area_move(h, WB_AREA_INSTALLING, WB_AREA_INSTALLED) ? 0 : WB_ESTALE;
 }

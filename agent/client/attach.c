@@ -28,7 +28,7 @@ static_assert((int)WB_CLIENT_TRAINER == WB_ROLE_TRAINER &&
 #define TABLE_MEM_BYTES 24
 #define TABLE_PARAM_BYTES 16
 #define POLLS_BETWEEN_MAX 1000000
-#define PROTO_PAST 2 /* APP_ATTACH says what became of updates under earlier agents */
+#define PROTO_PAST 2 /* from 2 on APP_ATTACH says what became of updates under earlier agents */
 #define BLOB_FDS 3 /* manifest, map, table */
 
 static_assert(WB_CLIENT_MEMFDS_MAX + BLOB_FDS + 1 <= WB__SEQ_FDS_MAX, "fds of one datagram");
@@ -252,7 +252,7 @@ void wb__client_attach_send(struct wb_client *c)
 	c->attach_count = c->page ? wb_poll_count(wb_poll_load(&c->page->word)) : 0;
 	m.count = c->attach_count;
 	if (c->session.version < PROTO_PAST)
-		c->is_in_doubt = false; /* that agent cannot ask for it */
+		c->is_in_doubt = false; /* that agent cannot ask how the update ended */
 	if (c->is_in_doubt) {
 		m.begun = c->transfer;
 		m.begun_version = c->version;
@@ -308,7 +308,7 @@ static int map_page(struct wb_client *c, int fd, struct wb_err *err)
 		return wb_err_set(err, -errno, "map the poll page: %s", strerror(errno));
 	c->page = p;
 	/* The agent goes on from attach_count, an older one from 0; what was polled since comes on
-	 * top.  It may have promised a stop already, which must not be jumped over. */
+	 * top.  The agent may have promised a stop already, which must not be jumped over. */
 	count -= c->attach_count;
 	c->owed = count < POLLS_BETWEEN_MAX ? count : 0;
 	wb__client_poll_owed(c);

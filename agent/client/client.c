@@ -238,7 +238,8 @@ static int ready_left(struct wb_client *c, void *arg, struct wb_error *err)
 }
 
 /* The application frees its memory after this, and an agent that works on memory of a GPU itself
- * has to have let go by then (wb_mem_import()): it answers by closing when it has. */
+ * has to have let go of it by then (wb_mem_import()): it answers by closing the connection when it
+ * has. */
 static void leave(struct wb_client *c)
 {
 	uint64_t deadline;

@@ -19,7 +19,7 @@
 
 #define BACKOFF_MAX (2 * WB_NS_PER_S)
 #define SEND_TIMEOUT_MS 5000
-#define NOT_TRIED WB_NS_PER_S /* without a look at the socket */
+#define NOT_TRIED WB_NS_PER_S /* so long without a look at the socket: nobody has tried */
 
 uint64_t wb__client_now(void)
 {
@@ -67,7 +67,7 @@ static void set_timer(struct wb_client *c, uint64_t at_ns)
 	timerfd_settime(c->timer_fd, TFD_TIMER_ABSTIME, &ts, NULL);
 }
 
-/* The session is in another state. */
+/* Called when the session is in another state. */
 static void moved(struct wb_client *c)
 {
 	uint64_t due = wb_session_due(&c->session);
@@ -165,7 +165,7 @@ static void try_connect(struct wb_client *c)
 	send_hello(c);
 }
 
-/* An agent from before there were such names; one that knows them has refused us itself. */
+/* Refuse an agent from before builds had such names; one that knows them has refused us itself. */
 static void refuse_agent(struct wb_client *c, const struct wb_msg_app_welcome *m)
 {
 	char build[WB_BUILD_TEXT];
@@ -234,7 +234,7 @@ static void on_reject(struct wb_client *c, const struct wb_msg_app_reject *m)
 	int code = wb__client_agents_code(m->code < 0 ? m->code : -EPERM, -ECONNREFUSED);
 
 	wb_err_set(&c->refused, code, "%s", m->sentence);
-	/* Refused when it was attached before: the cause may pass, do not hurry. */
+	/* Refused, though it was attached before: the cause may pass, do not hurry. */
 	c->backoff_ns = BACKOFF_MAX;
 	wb__client_drop(c, code, "%s", m->sentence);
 }
@@ -254,7 +254,7 @@ static void on_planned(struct wb_client *c, const struct wb_msg_app_planned *m)
 	c->supersedes = m->supersede;
 	snprintf(c->plan.digest, sizeof(c->plan.digest), "%s", m->digest);
 	c->is_planned = c->was_planned = true;
-	/* What holds with the plan, too, the agent tells a trainer again. */
+	/* If the status holds with the plan, too, the agent tells it to a trainer again. */
 	c->is_status_over = true;
 }
 
@@ -316,7 +316,7 @@ static void act(struct wb_client *c, uint16_t type, const union wb_msg *m, int *
 	}
 }
 
-/* What only answers a request of ours comes while there is one. */
+/* A message that only answers a request of ours may come only while there is one. */
 static int check_answer(const struct wb_client *c, uint16_t type, struct wb_err *err)
 {
 	if ((type == WBP_APP_MEM_RELEASED && c->mem != WB__MEM_RELEASING) ||
@@ -370,8 +370,8 @@ static void take_news(struct wb_client *c)
 	}
 }
 
-/* Refused for good: the caller hears why.  One that has worked already comes back for as long as
- * reconnect_timeout says, and so does one whose agent is being replaced. */
+/* Refused for good: the caller hears why.  A worker that has worked already comes back for as long
+ * as reconnect_timeout says, and so does one whose agent is being replaced. */
 static bool is_turned_away(const struct wb_client *c)
 {
 	if (!c->refused.code || c->was_planned)
@@ -386,7 +386,7 @@ void wb__client_pump(struct wb_client *c)
 
 	if (!wb_session_is_up(&c->session) && c->session.state != WB_SESSION_WELCOMED) {
 		now = wb__client_now();
-		/* A trainer has no thread: while it is elsewhere nobody tries. */
+		/* A trainer has no thread of ours: while its code is elsewhere nobody tries. */
 		if (c->lost_ns && now - c->tried_ns >= NOT_TRIED)
 			c->lost_ns = now;
 		c->tried_ns = now;

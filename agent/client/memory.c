@@ -12,7 +12,7 @@
 
 #define RETRY_NS 2000000 /* between two tries while the agent needs the memory */
 
-/* Everything of the memory that this library has: descriptors, lane, staging area. */
+/* Let go of everything of the memory that this library has: descriptors, lane, staging area. */
 static void let_go(struct wb_client *c)
 {
 	wb__client_lane_stop(c->lane, true);
@@ -59,7 +59,7 @@ void wb__client_mem_lost(struct wb_client *c)
 		c->mem = WB__MEM_HELD; /* attached anew, with what was acquired */
 }
 
-/* OTHERWISE: not now, and mem_code says why. */
+/* OTHERWISE: it is not released now, and mem_code says why. */
 static int ready_released(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
@@ -86,7 +86,7 @@ static int ask_release(struct wb_client *c, uint64_t deadline, struct wb_error *
 		rc = wb__client_fail(err, -EBUSY, "the agent is just taking this worker's memory");
 	else if (c->mem == WB__MEM_HELD && !wb_session_is_up(&c->session)) {
 		c->acquires = false;
-		let_go(c); /* no agent has it, and a new one is not given it */
+		let_go(c); /* no agent has it, and a new agent is not given it */
 	} else if (c->mem == WB__MEM_HELD) {
 		c->acquires = false;
 		c->mem = WB__MEM_RELEASING;
@@ -167,7 +167,7 @@ static void tell_acquired(struct wb_client *c, bool kept)
 	wb__client_exports_close(&x);
 }
 
-/* OTHERWISE: it refused, and mem_code says why. */
+/* OTHERWISE: the agent refused, and mem_code says why. */
 static int ready_acquired(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	(void)arg;
@@ -229,7 +229,7 @@ int wb_client_acquire_memory(struct wb_client *c, const struct wb_client_acquire
 	}
 	pthread_mutex_lock(&c->lock);
 	wb__client_pump(c);
-	/* The call before was cut short: the agent may have answered by now, or does so yet. */
+	/* The call before was cut short: the agent may have answered by now, or may still do so. */
 	again = c->acquires && is_same(c->reg, now);
 	if (c->acquires && !again && c->mem != WB__MEM_RELEASED)
 		rc = wb__client_fail(err, -EBUSY,

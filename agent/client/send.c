@@ -84,7 +84,7 @@ void wb__client_on_send_state(struct wb_client *c, const struct wb_msg_app_send_
 	if (c->prev && !c->prev->is_lost && m->transfer && c->prev->info.transfer == m->transfer)
 		t = c->prev;
 	if (t && is_final(t) && !t->is_lost && t->info.transfer == m->transfer)
-		t->is_held &= m->held; /* a hold that outlasts it may end */
+		t->is_held &= m->held; /* a hold that outlasts the transfer may end */
 	if (!t || is_final(t) || (t->info.transfer && t->info.transfer != m->transfer))
 		return; /* news of a transfer that nobody asks about any more */
 	t->info.transfer = m->transfer;
@@ -140,7 +140,7 @@ static const char *remedy(int code)
 static int report(struct wb_client_transfer *t, struct wb_error *err)
 {
 	t->reported = true;
-	if (t->info.code == -ECANCELED) /* it never was one */
+	if (t->info.code == -ECANCELED) /* it never was a transfer */
 		return wb__client_fail(err, t->info.code, "version %lld is not sent: %.800s",
 			(long long)t->info.version, t->info.sentence);
 	return wb__client_fail(err, t->info.code, "transfer %llu (version %lld): %.800s.  %s",
@@ -149,7 +149,8 @@ static int report(struct wb_client_transfer *t, struct wb_error *err)
 		remedy(t->info.code));
 }
 
-/* With overlap Supersede: the parameters were let go, and one transfer is in flight, not two. */
+/* May the next send follow?  With overlap Supersede, if the parameters were let go, and one
+ * transfer is in flight, not two. */
 static bool may_follow(const struct wb_client *c)
 {
 	return c->supersedes && c->cur->info.state >= WB_CLIENT_TRANSFER_RELEASED &&
@@ -242,7 +243,7 @@ static int ask(struct wb_client *c, int64_t version, uint32_t flags,
 		wb__client_transfer_orphan(c->prev);
 		put(c->prev);
 	}
-	c->prev = c->cur; /* its end may be news */
+	c->prev = c->cur; /* its end may still be news */
 	t->c = c;
 	t->refs = 2;
 	t->flags = flags;
@@ -296,7 +297,7 @@ static int ready_transfer(struct wb_client *c, void *arg, struct wb_error *err)
 	return w->t->info.state >= w->state;
 }
 
-/* Until it has started only the agent's last word says who is missing. */
+/* Until the transfer has started, only the agent's last word says who is missing. */
 static int fail_late(struct wb_client *c, const struct wb_client_transfer *t, int state,
 	uint64_t timeout, struct wb_error *err)
 {
@@ -369,7 +370,7 @@ int wb_client_transfer_engine(struct wb_client_transfer *t, uint32_t i, char *na
 	return rc;
 }
 
-/* Before RELEASED there is no word yet of who holds, and all read. */
+/* Before RELEASED the agent has not said yet whether this worker holds, and all may be reading. */
 static int ready_unheld(struct wb_client *c, void *arg, struct wb_error *err)
 {
 	const struct wb_client_transfer *t = arg;

@@ -67,7 +67,8 @@ static void poll_while_torn(struct wb_client *c)
 		return; /* in doubt it may have to go on from here, poll by poll with the others */
 	w = wb_poll_load(c->hot->word);
 	if (wb_poll_is_ahead(w)) {
-		/* What was said before this stop was set: perhaps that it is not torn after all. */
+		/* Take in what was said before this stop was set: perhaps that the worker is not
+		 * torn after all. */
 		wb__client_pump(c);
 		if (c->phase != WB__TORN)
 			return;
@@ -157,7 +158,7 @@ static void begin_next(struct wb_client *c)
 		wb__client_on_begin(c, &m);
 }
 
-/* Once begun it is finished, agent or not: the decision stands. */
+/* Once begun, the install is finished, with or without an agent: the decision stands. */
 static void install(struct wb_client *c)
 {
 	struct wb_msg_app_installed m = {0};
@@ -219,8 +220,8 @@ void wb__client_on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 	bool early = c->phase == WB__INSTALL && m->transfer == c->transfer;
 	bool in_doubt = c->is_in_doubt;
 
-	/* The next update has ended without this worker.  It may have the number of the one that is
-	 * copied: a feed does, and a transfer that is taken up again. */
+	/* The next update has ended without this worker.  It may have the number of the update that
+	 * is being copied: a feed does, and a transfer that is taken up again. */
 	if (c->phase == WB__INSTALL && m->transfer >= c->next_begin.transfer)
 		c->next_begin.transfer = 0;
 	if (c->phase == WB__INSTALL && m->transfer > c->transfer) {
@@ -251,7 +252,7 @@ void wb__client_on_end(struct wb_client *c, const struct wb_msg_app_end *m)
 			c, (c->phase == WB__TORN && !in_doubt) || c->was_torn ? WB__TORN : WB__RUN);
 		break;
 	default:
-		/* The wait for repair began with the first word of it. */
+		/* The wait for repair began when the worker first heard that it is torn. */
 		if (c->phase != WB__TORN || !c->is_torn_final)
 			set_phase(c, WB__TORN);
 		break;
@@ -306,7 +307,7 @@ void wb__client_update_again(struct wb_client *c)
 	}
 	/* Time without an agent does not count against the repair. */
 	c->phase_ns = wb__client_now();
-	/* Polls made meanwhile may have come to a stop; the next one would pass it. */
+	/* Polls made meanwhile may have come to a stop; the next poll would pass it. */
 	if (c->hot->word)
 		stop_here(c);
 	wb__client_attention(c);
@@ -563,7 +564,8 @@ int wb_client_fileno(struct wb_client *c)
 
 	if (rc)
 		return rc;
-	/* Who waits on it polls when it is readable: look at the socket then, not once a second. */
+	/* A caller that waits on this descriptor polls when it is readable: look at the socket
+	 * then, not once a second. */
 	c->hot->mask = 0;
 	c->hot->look_ns = 1000000;
 	c->hot->look_at_ns = 0;
