@@ -195,7 +195,7 @@ void wb__transfer_on_RECALL(struct epoch *e, uint32_t from, const struct wb_msg_
 	uint32_t says = 0;
 
 	end_run(e, m);
-	/* The worker may have come to be in doubt just now. */
+	/* Workers may have come to be in doubt just now. */
 	for_party_worker (e, m->engine, i)
 		if (here(e, i) && e->member[i]->past.begun)
 			says |= (is_in(e->member[i], m) ? SAYS_DOUBT : 0) |

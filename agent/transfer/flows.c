@@ -320,7 +320,7 @@ bool wb__transfer_flows_use(const struct worker *w)
 }
 
 /* The others may still need the flow (another engine of this pod, a feed), so only the worker's
- * part ends; the flow forgets the worker's memory when it is idle. */
+ * part ends; the flow forgets the worker's memory when the flow is idle. */
 static void drop_worker(struct flow_slot *x, const struct worker *w)
 {
 	const struct epoch *e = x->e;

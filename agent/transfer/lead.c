@@ -157,7 +157,7 @@ static void set_parties(struct lead *l)
 			l->agent[plan->worker[w].domain].takes_part = true;
 }
 
-/* Nothing is left of the run before, which has ended, except what outlasts runs. l->e, l->engine
+/* Nothing is left of the run before, which has ended, except what outlasts runs.  l->e, l->engine
  * and l->agent are set already. */
 static void begin_run(struct lead *l, uint32_t coordinator, uint64_t transfer, int64_t version)
 {
@@ -203,7 +203,7 @@ void wb__transfer_on_PREPARE(struct epoch *e, uint32_t from, const struct wb_msg
 {
 	struct lead *l = &e->lead[m->engine];
 
-	/* An engine that feeds holds a committed transfer: if this one was in doubt of it, that
+	/* An engine that feeds holds a committed transfer: if this engine was in doubt of it, that
 	 * decides. */
 	if (m->feed && l->state == LEAD_STAGED && l->transfer == m->transfer)
 		wb__transfer_lead_chosen(l, DECIDE_COMMIT);

@@ -113,7 +113,7 @@ uint32_t wb__transfer_links_window(const struct epoch *e)
 
 /* ---- dialling -------------------------------------------------------------------------------- */
 
-/* A link that was never up tries the peer's next address. "Nobody listens there" is an answer,
+/* A link that was never up tries the peer's next address.  "Nobody listens there" is an answer,
  * silence is none. */
 static void failed(struct epoch *e, struct link *l, int code)
 {

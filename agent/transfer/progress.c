@@ -17,7 +17,7 @@ struct at {
 	const struct epoch *e;
 	uint32_t local; /* index in e->local */
 	const struct party *p; /* NULL = a trainer, or at rest */
-	bool is_torn; /* its engine is torn, and it is at rest */
+	bool is_torn; /* at rest, and its engine is torn */
 	struct wb_flow *f; /* NULL = none (any more) */
 	uint64_t transfer;
 	char whom[320], why[160];
@@ -34,7 +34,7 @@ static bool find_local(const struct epoch *e, struct at *x)
 	return false;
 }
 
-/* Find its run: its party's, or that of the trainers. */
+/* Find the worker's run: its party's, or that of the trainers. */
 static bool find_run(struct at *x)
 {
 	const struct object *o = x->w->obj;
@@ -67,7 +67,7 @@ static bool find_run(struct at *x)
 	return false;
 }
 
-/* It is at rest: find the newest flow that it was in, from which others may still read. */
+/* The worker is at rest: find the newest flow that it was in, from which others may still read. */
 static void find_flow(struct at *x)
 {
 	struct object *o = x->w->obj;
@@ -149,8 +149,8 @@ static void find_culprit_of_rollout(struct at *x)
 		wait_for_party(x);
 }
 
-/* All trainer workers call before anything begins: it waits for one that has not, here or, if the
- * coordinator is here, at another agent. */
+/* All trainer workers call before anything begins: the worker waits for one that has not, here or,
+ * if the coordinator is here, at another agent. */
 static bool wait_for_calls(struct at *x)
 {
 	const struct epoch *e = x->e;
