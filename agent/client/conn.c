@@ -165,7 +165,8 @@ static void try_connect(struct wb_client *c)
 	send_hello(c);
 }
 
-/* Refuse an agent from before builds had such names; one that knows them has refused us itself. */
+/* Refuse an agent from before builds had names that can be compared; an agent that knows such names
+ * has refused us itself. */
 static void refuse_agent(struct wb_client *c, const struct wb_msg_app_welcome *m)
 {
 	char build[WB_BUILD_TEXT];

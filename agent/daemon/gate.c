@@ -34,7 +34,7 @@ struct question {
 	uint8_t token[WB_MAC_BYTES]; /* its digest */
 };
 
-/* An address that asks. spent_ns: its allowance is used up to this time, which is behind the clock
+/* An address that asks.  spent_ns: its allowance is used up to this time, which is behind the clock
  * by what is left. */
 struct source {
 	char text[WB_HTTP_SOURCE_TEXT];

@@ -404,7 +404,7 @@ static int start_server(struct wb__http *h, struct wb_err *err)
 	return h->a->o.http.is_given ? wb_http_start(h->a->loop, &o, &h->server, err) : 0;
 }
 
-/* The agent works without this socket, but those that probe it there will not. */
+/* The agent works without this socket, but probes over it do not. */
 static void start_local(struct wb__http *h)
 {
 	char path[PATH_MAX];

@@ -222,8 +222,8 @@ static int compare(const void *a, const void *b)
 
 #define ANY (-2)
 
-/* Deal the @rails, a bit each, in turn to the workers that have none yet and run on @numa: workers
- * share a rail if there are more of them, and have several if there are more rails. */
+/* Deal the @rails, a bit each, in turn to the workers that have none yet and run on @numa.  If
+ * there are more workers, some share a rail; if there are more rails, some workers have several. */
 static void deal(struct wb__rails_worker *w, uint32_t n, int numa, uint32_t rails)
 {
 	uint32_t bit[WB_XPORT_RAILS_MAX], n_rail = 0, n_w = 0, i = 0;
@@ -240,8 +240,8 @@ static void deal(struct wb__rails_worker *w, uint32_t n, int numa, uint32_t rail
 	}
 }
 
-/* When all of these workers have a rail: give each rail of nodes where none of them runs to one of
- * them. */
+/* When all of these workers have a rail: each rail of a node where none of them runs goes to one
+ * worker. */
 static void add(struct wb__rails_worker *w, uint32_t n, uint32_t rails)
 {
 	for (uint32_t i = 0; rails && n; rails &= rails - 1)
