@@ -315,7 +315,7 @@ void wb__flow_fetch_ok(struct wb_flight *fl)
 	if (fl->kind == FLIGHT_LOCAL)
 		f->moved[f->local->index_of[fl->src]].out += fl->bytes;
 	if (fl->kind == FLIGHT_LOCAL && wb__want_from_trainer(f, fl->want))
-		wb__flow_few_sent(f, (uint32_t)f->local->index_of[fl->src]);
+		wb__flow_few_sent(f, (uint32_t)f->local->index_of[fl->src], false);
 	s->left--;
 	s->clean = false;
 	wb__want_count_trainer(f, fl->want, false);

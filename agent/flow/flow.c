@@ -241,9 +241,10 @@ static int alloc_arrays(struct wb_flow *f)
 	f->moved = wb_zalloc(l->n, sizeof(*f->moved));
 	f->few.left = wb_zalloc(l->n, sizeof(*f->few.left));
 	f->few.planned = wb_zalloc(l->n, sizeof(*f->few.planned));
+	f->few.is_far = wb_zalloc(l->n, sizeof(*f->few.is_far));
 	if (!f->want || !f->edge || !f->sum || !f->sum_known || !f->is_summing || !f->have ||
 		!f->lost || !f->source_open || !f->sink || !f->mine || !f->moved || !f->few.left ||
-		!f->few.planned)
+		!f->few.planned || !f->few.is_far)
 		return -ENOMEM;
 	for (uint32_t w = 0; w < f->plan->n_worker && f->o.env->is_foreign; w++)
 		if (f->o.env->is_foreign(f->o.env->ctx, f->plan->worker[w].domain))
@@ -332,6 +333,7 @@ void wb_flow_destroy(struct wb_flow *f)
 	wb_free(f->moved);
 	wb_free(f->few.left);
 	wb_free(f->few.planned);
+	wb_free(f->few.is_far);
 	wb_free(f->copies);
 	wb_free(f->snap);
 	wb_free(f->want);

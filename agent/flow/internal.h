@@ -250,6 +250,7 @@ struct wb_flow {
 	struct few {
 		uint32_t *left; /* owned, by local worker */
 		uint32_t *planned; /* owned, likewise */
+		bool *is_far; /* owned, likewise: something that it sent has left this host */
 		/* n_said: how often on_few was called; said: how much was left then */
 		uint32_t n_said, said;
 	} few;
@@ -511,8 +512,9 @@ static inline bool wb__flow_reads_on(const struct snap *s)
 /* stock.c */
 /** wb__flow_few_opened - trainer worker @worker is open: all that it is to send is left to send. */
 void wb__flow_few_opened(struct wb_flow *f, uint32_t worker);
-/** wb__flow_few_sent - one chunk less is left to send of local worker @worker. */
-void wb__flow_few_sent(struct wb_flow *f, uint32_t worker);
+/** wb__flow_few_sent - one chunk less is left to send of local worker @worker; @is_far: it left
+ * this host. */
+void wb__flow_few_sent(struct wb_flow *f, uint32_t worker, bool is_far);
 /** wb__flow_few_pump - call on_few when little is left.  Called by wb__flow_pump() only. */
 void wb__flow_few_pump(struct wb_flow *f);
 /** wb__flow_stock_slot - take a slot for the next chunk of a stock.  Returns its memory; NULL: none

@@ -430,6 +430,12 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	f->due |= DUE_SERVE | DUE_FETCH;
 }
 
+/* Its bytes left this host. */
+static bool is_far(const struct wb_flight *fl)
+{
+	return !(wb_xport_carrier(fl->flow->o.env->xport, fl->conn)->caps & WB_XPORT_CAP_LOCAL);
+}
+
 void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 {
 	struct wb_flow *f = fl->flow;
@@ -441,7 +447,7 @@ void wb__flow_serve_xport(struct wb_flight *fl, const struct wb_xport_event *ev)
 		f->stats.sent_bytes += fl->bytes;
 		f->moved[fl->worker].out += fl->bytes;
 		if (is_trainer(f, fl->worker))
-			wb__flow_few_sent(f, fl->worker);
+			wb__flow_few_sent(f, fl->worker, is_far(fl));
 		if (was_looked_at && f->o.sums && f->sum_known[id] &&
 			memcmp(&fl->walk.sum, &f->sum[id], sizeof(f->sum[id])))
 			wb__flow_fetch_again(f, fl->worker, fl->cls, fl->chunk, WB_FLOW_RELAY);

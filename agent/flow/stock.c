@@ -45,8 +45,9 @@ void wb__flow_few_opened(struct wb_flow *f, uint32_t worker)
 
 /* Chunks that are sent again, or were not planned, count as well: then it is said a little early
  * that few are left, and said once more. */
-void wb__flow_few_sent(struct wb_flow *f, uint32_t worker)
+void wb__flow_few_sent(struct wb_flow *f, uint32_t worker, bool is_far)
 {
+	f->few.is_far[worker] |= is_far;
 	f->few.left[worker] -= f->few.left[worker] > 0;
 	f->due |= DUE_FEW;
 }
@@ -83,14 +84,16 @@ static uint32_t share(const struct wb_flow *f)
 	return n_waiting < 2 ? n : (uint32_t)((uint64_t)n * 5 / 4 / n_waiting);
 }
 
-/* What the worker that has the least left has left; UINT32_MAX if that is not little. */
+/* What the worker that has the least left has left; UINT32_MAX if that is not little.  Workers
+ * whose bytes all stay on this host do not count: those who lack a chunk copy it as fast as it can
+ * be packed, so packing it first would let nobody go earlier. */
 static uint32_t least_left(const struct wb_flow *f)
 {
 	uint32_t least = UINT32_MAX, most = share(f);
 
 	for (uint32_t w = 0; w < f->local->n; w++)
-		if (is_waiting(f, w) && f->few.left[w] <= f->few.planned[w] / FEW_PART &&
-			f->few.left[w] <= most)
+		if (is_waiting(f, w) && f->few.is_far[w] &&
+			f->few.left[w] <= f->few.planned[w] / FEW_PART && f->few.left[w] <= most)
 			least = WB_MIN(least, f->few.left[w]);
 	return least;
 }

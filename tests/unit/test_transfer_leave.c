@@ -172,7 +172,7 @@ START_TEST(trainers_may_exit_once_they_have_left)
 }
 END_TEST
 
-/* They hold, they have snapshots, or others do not know the question. */
+/* They hold, they have snapshots, others do not know the question, or nothing leaves the host. */
 START_TEST(who_does_not_leave_early)
 {
 	struct world_opts o = slow(&world_shapes[2]);
@@ -182,6 +182,7 @@ START_TEST(who_does_not_leave_early)
 	o.hold = _i == 0;
 	o.trainer_staged = _i == 1;
 	o.older_agents = _i == 2;
+	o.xport_caps = _i == 3 ? WB_XPORT_CAP_LOCAL : 0;
 	begin_heard(&x, &o, &h);
 	world_send(&x, 1);
 	if (_i == 0) {
@@ -393,7 +394,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_wrong_sum_is_mended_from_slots_when_the_trainers_have_left, 0, 6);
 	fx_add_points(tc, an_engine_dies_after_the_trainers_left, 0, 40);
 	tcase_add_loop_test(tc, trainers_may_exit_once_they_have_left, 0, WORLD_SHAPES);
-	tcase_add_loop_test(tc, who_does_not_leave_early, 0, 3);
+	tcase_add_loop_test(tc, who_does_not_leave_early, 0, 4);
 	tcase_add_test(tc, all_agents_with_rollout_workers_are_asked);
 	tcase_add_test(tc, only_answers_to_the_question_count);
 	tcase_add_loop_test(tc, nobody_leaves_before_all_have_answered, 0, 2);
