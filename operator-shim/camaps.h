@@ -18,11 +18,11 @@ int wb__camaps_create(struct wb_kube *kube, const char *const *watched, size_t n
 	struct wb__camaps **out);
 /** wb__camaps_destroy - NULL is allowed. */
 void wb__camaps_destroy(struct wb__camaps *m);
-/** wb__camaps_lead - from here on we write. */
+/** wb__camaps_lead - this replica leads: it writes from now on. */
 void wb__camaps_lead(struct wb__camaps *m);
-/** wb__camaps_set - what ca.crt is to hold; NULL = not known yet.  Copied. */
+/** wb__camaps_set - set what ca.crt must contain; NULL = not known yet.  Copied. */
 void wb__camaps_set(struct wb__camaps *m, const char *pem);
-/** wb__camaps_owner - a WeightTransfer is there, or gone. */
+/** wb__camaps_owner - a WeightTransfer exists (@is_there), or is gone. */
 void wb__camaps_owner(
 	struct wb__camaps *m, const char *ns, const char *name, const char *uid, bool is_there);
 

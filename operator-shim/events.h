@@ -2,10 +2,11 @@
 #ifndef WB_OPERATOR_EVENTS_H
 #define WB_OPERATOR_EVENTS_H
 /*
- * Kubernetes events, written by a client of their own: nothing else waits for them.
+ * Kubernetes events, written through an API client of their own, so that nothing else waits for
+ * them.
  *
- * kube/series.h says which are written, and when.  One that cannot be written is not tried again
- * before it happens again.
+ * kube/series.h says which events are written, and when.  An event that cannot be written is not
+ * tried again until it happens again.
  * Threads: the loop's.  Layer: operator-shim.
  */
 #include "operator-shim/kube/http.h"
@@ -21,7 +22,7 @@ int wb__events_start(struct wb_loop *loop, struct wb_kube *kube_take, struct wb_
 	const char *instance, struct wb__events **out);
 /** wb__events_stop - NULL is allowed. */
 void wb__events_stop(struct wb__events *e);
-/** wb__events_add - it has happened. */
+/** wb__events_add - what @o describes has happened; copied. */
 void wb__events_add(struct wb__events *e, const struct wb_kube_occurrence *o);
 
 #endif

@@ -2,13 +2,14 @@
 #ifndef WB_OPERATOR_LEAD_H
 #define WB_OPERATOR_LEAD_H
 /*
- * Who leads, found out on a thread of its own.
+ * Leader election on a thread of its own.
  *
- * The Lease has to be renewed within 10 s.  The operator's loop may have more to do than that on a
- * machine with little time for it: thousands of objects listed, or deleted at once.  Asked on that
- * loop, whoever took over would meet the same objects and lose the lead in its turn.  So a thread
- * has a loop and a client of its own, with nothing else on them, and what it finds is told on the
- * operator's loop.  One that stands still for good is ended by its liveness probe.
+ * The Lease has to be renewed within 10 s.  The operator's loop may be busy for longer on a slow
+ * machine: when thousands of objects are listed, or deleted at once.  If the Lease were renewed on
+ * that loop, the replica that took over would meet the same objects, and lose the lead in its turn.
+ * So a thread has a loop and an API client of its own, with nothing else on them, and its findings
+ * are reported on the operator's loop.  An operator whose loop hangs for good is ended by its
+ * liveness probe.
  *
  * Threads: the caller's loop, where all callbacks come.  Layer: operator-shim.
  */
@@ -19,18 +20,18 @@ struct wb__lead; /* opaque */
 
 struct wb__lead_opts {
 	struct wb_kube_lease_opts lease;
-	bool serves_all; /* of all releases one: see claim.h */
+	bool serves_all; /* serve all namespaces, which one release may: see claim.h */
 };
 
 struct wb__lead_cb {
 	void *cookie;
 	/* We hold the Lease; @transitions is the fencing number. */
 	void (*on_leading)(void *cookie, uint64_t transitions);
-	/* And serve: no other release does.  Comes once, after that. */
+	/* We also serve, since no other release does.  Called once, after on_leading. */
 	void (*on_serve)(void *cookie);
 	/* Release @rival ("namespace/name" of its Lease) serves all namespaces. */
 	void (*on_idle)(void *cookie, const char *rival);
-	/* We led and do not any more: stop at once.  Is the last. */
+	/* We led, and do not lead any more: stop at once.  The last callback. */
 	void (*on_lost)(void *cookie, const char *why);
 	/* Another replica leads, at @address ("" = not known). */
 	void (*on_other)(void *cookie, const char *address);
@@ -41,11 +42,11 @@ struct wb__lead_cb {
 int wb__lead_start(struct wb_loop *loop, struct wb_kube_config *config_take,
 	const struct wb__lead_opts *o, const struct wb__lead_cb *cb, struct wb__lead **out,
 	struct wb_err *err);
-/** wb__lead_stop - no callback comes after; waits for the thread.  The Lease stays as it is.  NULL
- *  is allowed.  From the loop, and not from a callback of this. */
+/** wb__lead_stop - no callback is called afterwards; waits for the thread.  The Lease stays as it
+ * is.  NULL is allowed.  Call it from the loop, and not from one of the callbacks. */
 void wb__lead_stop(struct wb__lead *l);
-/** wb__lead_release - when we lead: give the Lease up, so that the next takes over at once; then
- *  @done (also when it fails).  No other callback comes after. */
+/** wb__lead_release - if we lead, give up the Lease, so that the next replica takes over at once;
+ * then call @done (also when it fails).  No other callback is called afterwards. */
 void wb__lead_release(struct wb__lead *l, void (*done)(void *cookie), void *cookie);
 /** wb__lead_last_ok_ns - when the API server last answered with 2xx (monotonic); 0 = never. */
 uint64_t wb__lead_last_ok_ns(const struct wb__lead *l);

@@ -21,11 +21,11 @@ struct wb__operator_options {
 	const char *file[WB_OPERATOR_FILES_MAX]; /* borrowed from argv, as all strings here */
 	uint32_t n_file;
 	struct wb_cli_addr listen, http, probes;
-	bool asks_for_metrics; /* for a token */
+	bool asks_for_metrics; /* metrics are given only to those who show a token */
 	const char *psk_file; /* "" = tokens */
 	const char *tls_cert, *tls_key; /* "" = a shared key, or a Secret */
 	const char *tls_ca; /* "" = agents get it from elsewhere */
-	const char *tls_secret; /* "" = not from there */
+	const char *tls_secret; /* "" = the certificate is not in a Secret */
 	const char *tls_name[WB_OPERATOR_NAMES_MAX];
 	uint32_t n_tls_name;
 	const char *port_file; /* "" = none */
@@ -40,8 +40,9 @@ struct wb__operator_options {
 	char advertise_text[300];
 	uint64_t settle_ns;
 	uint32_t n_series;
-	uint64_t memory_bytes; /* that budgets are sized from; 0 = what the process may use */
-	uint64_t planning_bytes; /* 0 = a share of that */
+	/* Memory from which budgets are sized; 0 = what the process may use */
+	uint64_t memory_bytes;
+	uint64_t planning_bytes; /* 0 = a share of memory_bytes */
 	const char *budget[WB_OPERATOR_BUDGETS_MAX]; /* see wb_budget_override() */
 	uint32_t n_budget;
 };
@@ -53,12 +54,12 @@ static inline bool wb__operator_has_tokens(const struct wb__operator_options *o)
 }
 
 struct wb_budget_limits;
-/** wb__operator_limits - the budgets: sized from the memory, then as the options say.  @memory:
- * what the process may use. */
+/** wb__operator_limits - compute the budgets: sized from the memory, then changed as the options
+ * say.  @memory: bytes that the process may use. */
 void wb__operator_limits(
 	const struct wb__operator_options *o, uint64_t memory, struct wb_budget_limits *out);
 
-/** wb__operator_parse - read the command line.  As wb_cli_parse. */
+/** wb__operator_parse - read the command line.  Returns as wb_cli_parse(). */
 int wb__operator_parse(int argc, char **argv, struct wb__operator_options *o, struct wb_err *err);
 
 #endif

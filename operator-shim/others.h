@@ -2,11 +2,13 @@
 #ifndef WB_OPERATOR_OTHERS_H
 #define WB_OPERATOR_OTHERS_H
 /*
- * The namespaces that releases for some namespaces serve, as the one for all of them sees it.
+ * The namespaces that are served by releases for some namespaces, as the release for all namespaces
+ * sees them.
  *
- * Each has a Lease (scopes.h) in the name of its release, renewed every few seconds; one that has
- * no holder, or has not changed for a minute by our own clock, counts no more.  Whoever forges one
- * keeps us away from the namespace that he may write in, and from no other.
+ * Each such namespace has a Lease (scopes.h) in the name of its release, renewed every few seconds;
+ * a Lease that has no holder, or has not changed for a minute by our own clock, does not count.
+ * Somebody who forges a Lease keeps us away from the namespace in which he may write, and from no
+ * other.
  *
  * Threads: the loop's.  Layer: operator-shim.
  */
@@ -17,9 +19,9 @@ struct wb__others; /* opaque */
 
 struct wb__others_cb {
 	void *cookie;
-	/* What follows is known.  Also when it may not be (403: the role of an older chart), or
-	 * could not be for half a minute: then nobody else is taken to serve until it is, and the
-	 * log says so.  Comes once. */
+	/* The namespaces that others serve are known.  Also called when we may not read the Leases
+	 * (403: the role of an older chart), or could not for half a minute: then we assume that
+	 * nobody else serves until we can read them, and the log says so.  Called once. */
 	void (*on_known)(void *cookie);
 	/* Another release serves @ns now, or (@release NULL) none does any more.  Both borrowed. */
 	void (*on_changed)(void *cookie, const char *ns, const char *release);
@@ -29,11 +31,11 @@ struct wb__others_cb {
  *  copied.  0 or -ENOMEM.  Release with wb__others_stop(). */
 int wb__others_start(struct wb_kube *kube, const char *release, const struct wb__others_cb *cb,
 	struct wb__others **out);
-/** wb__others_stop - no callback comes after.  NULL is allowed. */
+/** wb__others_stop - no callback is called afterwards.  NULL is allowed. */
 void wb__others_stop(struct wb__others *t);
 /** wb__others_release - the release that serves @ns, borrowed; NULL = none.  @t may be NULL. */
 const char *wb__others_release(const struct wb__others *t, const char *ns);
-/** wb__others_count - the namespaces that others serve.  @t may be NULL. */
+/** wb__others_count - number of namespaces that others serve.  @t may be NULL. */
 size_t wb__others_count(const struct wb__others *t);
 
 #endif

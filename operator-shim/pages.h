@@ -4,9 +4,9 @@
 /*
  * The operator's HTTP pages: metrics, probes, objects, plans, traces.
  *
- * Probes are everybody's, and so are metrics unless they are asked for with a token.  What tells of
- * objects is answered to who asks from within (loopback), to who shows a token that readers.h
- * takes, and to whom a standby has sent with a ticket.  Threads: the loop's.
+ * Everybody may read probes, and also metrics unless these require a token.  Pages about objects
+ * are given to requests over loopback, to those with a token that readers.h accepts, and to those
+ * that a standby has redirected with a ticket.  Threads: the loop's.
  */
 #include "net/http.h"
 #include "net/ticket.h"
@@ -21,16 +21,16 @@ struct wb__pages {
 	struct wb_loop *loop;
 	bool is_ready; /* agents can connect */
 	const struct wb__cluster *cluster; /* NULL = files */
-	uint16_t port; /* of the pages; a replica that leads has them at the same */
-	struct wb__readers *readers; /* NULL: nobody can say whose token it is */
-	bool asks_for_metrics; /* also they take a token */
+	uint16_t port; /* of these pages; the leader serves its pages at the same port */
+	struct wb__readers *readers; /* NULL: tokens cannot be checked */
+	bool asks_for_metrics; /* metrics require a token, too */
 	struct wb_ticket_key ticket;
 };
 
 /** wb__pages_answer - a wb_http_fn; the cookie is a struct wb__pages. */
 int wb__pages_answer(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r);
-/** wb__pages_probe - the same for probes alone: nothing but /healthz and /readyz is there. */
+/** wb__pages_probe - the same for a port with probes only: /healthz and /readyz. */
 int wb__pages_probe(
 	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r);
 

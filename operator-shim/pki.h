@@ -2,11 +2,13 @@
 #ifndef WB_OPERATOR_PKI_H
 #define WB_OPERATOR_PKI_H
 /*
- * The operator's own certificate authority: what is due, and making it.  Pure but for randomness.
+ * The operator's own certificate authority: decides what must be made anew, and makes it.  Pure,
+ * except for randomness.
  *
  * An authority (three years) signs the certificate of the endpoint (90 days).  Each is made anew
- * when a third of its time is left.  Of a new authority the certificate comes later, when agents
- * have had time to hear of it; until it ends, the old one stays in the list that agents trust.
+ * when a third of its time is left.  A new authority signs a certificate only later, when agents
+ * have had time to hear of it; the old authority stays in the list that agents trust until it
+ * expires.
  *
  * Threads: any.  Layer: operator-shim.
  */
@@ -15,7 +17,7 @@
 
 struct wb_err;
 
-/* PEM, owned; NULL = not there.  The authorities: the newest first, key is of the newest. */
+/* PEM, owned; NULL = missing.  ca: all authorities, the newest first; ca_key: key of the newest. */
 struct wb__pki {
 	char *ca, *ca_key, *cert, *key;
 };
@@ -33,8 +35,8 @@ unsigned wb__pki_due(const struct wb__pki *p, const struct wb__pki_want *w);
 
 /**
  * wb__pki_make - make the parts @due anew, in place
- * A new authority comes before those that still hold.  0; -ENOMEM; -EIO with OpenSSL's reason;
- * then nothing has changed.
+ * A new authority is put before those that are still valid.  0; -ENOMEM; -EIO with OpenSSL's
+ * reason.  On failure nothing has changed.
  */
 int wb__pki_make(struct wb__pki *p, const struct wb__pki_want *w, unsigned due, struct wb_err *err);
 

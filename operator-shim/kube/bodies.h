@@ -23,45 +23,50 @@ struct wb_kube_series_write;
  *  the collection; @sub "" or "/status?..." */
 void wb_kube_wt_path(struct wb_buf *b, const char *ns, const char *name, const char *sub);
 
-/* ---- what this folder's user adds to a status that reconcile made; each changes @status ---- */
+/* ---- what the users of this folder add to a status that reconcile made; each function changes
+ * @status ---- */
 
-/** wb_kube_observed - observedGeneration in it and in each condition.  What an earlier operator
- * wrote and this one has only read keeps the one it was written with. */
+/** wb_kube_observed - set observedGeneration in the status and in each condition.  Where an earlier
+ * operator wrote it, and this one has only read it, the earlier value stays. */
 void wb_kube_observed(json_t *status, int64_t generation);
 
 /* Whether the newest spec is in force. */
 struct wb_kube_verdict {
 	int64_t generation; /* of that spec */
 	const char *reason; /* one word */
-	const char *why; /* it is not; NULL = it is */
+	const char *why; /* why it is not in force; NULL = it is */
 	uint64_t wall_ns;
 };
-/** wb_kube_accepted - condition Accepted.  @written: the status that is stored, for the time since
- *  when it is so; NULL = none. */
+/** wb_kube_accepted - set condition Accepted.  @written: the stored status, from which the time of
+ * the last transition is taken; NULL = none. */
 void wb_kube_accepted(json_t *status, const json_t *written, const struct wb_kube_verdict *v);
-/** wb_kube_not_ready - condition Ready is False, for the same reason: no spec was ever in force. */
+/** wb_kube_not_ready - set condition Ready to False, for the reason in @v: no spec was ever in
+ * force. */
 void wb_kube_not_ready(json_t *status, const json_t *written, const struct wb_kube_verdict *v);
-/** wb_kube_confirm - which operator says so, and when. */
+/** wb_kube_confirm - set which operator vouches for the status, and since when. */
 void wb_kube_confirm(json_t *status, const char *name, uint64_t wall_ns);
-/** wb_kube_confirmed_ns - when an operator said so last, since the epoch; 0 = never. */
+/** wb_kube_confirmed_ns - when an operator last vouched for the status, ns since the epoch; 0 =
+ * never. */
 uint64_t wb_kube_confirmed_ns(const json_t *status);
-/** wb_kube_same_status - they say the same, whoever says it and when, of whatever accepted spec. */
+/** wb_kube_same_status - they say the same, no matter which operator says it, when, and about which
+ * accepted spec. */
 bool wb_kube_same_status(const json_t *a, const json_t *b);
-/** wb_kube_is_news - @status tells what is worth a write of its own, which nothing else holds back:
- *  a version, how a transfer ended, or that a condition began or ended to hold.  Why it holds, the
- *  transfer that is under way and what engines do meanwhile is not.  @written: what is stored; NULL
- *  = nothing. */
+/** wb_kube_is_news - @status has something new that is worth a write of its own, without waiting
+ * for the usual interval: a version, how a transfer ended, or that a condition became true or
+ * stopped being true.  Not worth it are a condition's reason, the transfer that is under way, and
+ * what engines do meanwhile.  @written: what is stored; NULL = nothing. */
 bool wb_kube_is_news(const json_t *status, const json_t *written);
-/** wb_kube_without_news - without what resources of earlier versions do not know. */
+/** wb_kube_without_news - remove what resources (CRDs) of earlier versions do not know. */
 void wb_kube_without_news(json_t *status);
 
-/** wb_kube_apply_status - body of a server-side apply of the whole status; @version guards against
- *  an object that was made again.  New reference; NULL = no memory. */
+/** wb_kube_apply_status - body of a server-side apply of the whole status.  @version is the
+ * resourceVersion, which guards against an object that was made again.  New reference; NULL = no
+ * memory. */
 json_t *wb_kube_apply_status(const char *ns, const char *name, const char *version, json_t *status);
 
-/** wb_kube_event_path - append the path of an Event: the collection where it @is_new. */
+/** wb_kube_event_path - append the path of an Event; when w->is_new, the path of the collection. */
 void wb_kube_event_path(struct wb_buf *b, const struct wb_kube_series_write *w);
-/** wb_kube_event_body - a v1 Event, or what has changed of it (a merge patch); type and action
+/** wb_kube_event_body - a v1 Event, or a merge patch with what has changed in it; type and action
  * follow from the reason.  @instance: this replica.  New reference; NULL = no memory. */
 json_t *wb_kube_event_body(const struct wb_kube_series_write *w, const char *instance);
 

@@ -5,20 +5,19 @@
  * Requests to one API server: libcurl's multi interface on the loop.
  *
  * Connections are kept and reused; no redirects; certificates are always checked unless the
- * kubeconfig says otherwise.  A token file is looked at before each request and read again when it
- * changed; after 401 it is read again and the request sent once more.  429 and 503 with
- * Retry-After are told to the caller, who decides.  Bodies above their cap are an error, never cut.
- * A token bucket holds back what goes above 50 requests a second (bursts of 100).
+ * kubeconfig says otherwise.  A token file is checked before each request, and read again when it
+ * changed; after 401 it is read again, and the request is sent once more.  429 and 503 with
+ * Retry-After are passed to the caller, who decides.  A body above its cap is an error, never cut.
+ * A token bucket delays requests above 50 a second (bursts of 100).
  *
- * Requests and answers may hold tokens and private keys.  Our buffers of them are zeroed before
- * they are freed, and so are values of jansson where the program has called wb_kube_wipe_json().
- * Not in our hands are libcurl's send buffer and its copy of our own token
- * (CURLOPT_XOAUTH2_BEARER), the records that OpenSSL holds, and what the kernel has of the socket:
- * they last until the memory is used again.
+ * Requests and answers may hold tokens and private keys.  Our buffers for these are zeroed before
+ * they are freed, and so are jansson's values if the program has called wb_kube_wipe_json().  We
+ * cannot zero libcurl's send buffer and its copy of our own token (CURLOPT_XOAUTH2_BEARER), the
+ * records in OpenSSL, and the kernel's socket buffers: these last until the memory is used again.
  *
- * Life: the callback of a request comes exactly once and from the loop, never from inside
- * wb_kube_send(); not after wb_kube_cancel(), which may be called anywhere, also from the callbacks
- * of that request.  Threads: the loop's.  Layer: operator-shim/kube (over base, net).
+ * Life: the callback of a request is called exactly once, from the loop, and never from inside
+ * wb_kube_send().  It is not called after wb_kube_cancel(), which may be called anywhere, also from
+ * the callbacks of that request.  Threads: the loop's.  Layer: operator-shim/kube (over base, net).
  */
 #include "base/err.h"
 #include "operator-shim/kube/config.h"
@@ -30,18 +29,19 @@ struct wb_kube; /* opaque: one API server */
 struct wb_kube_rq; /* opaque: one request under way */
 
 #define WB_KUBE_BODY_MAX (4u << 20)
-/* Of a page of a list, and of an object alone: what etcd keeps, 1.5 MiB, is six times that as JSON
- * at most.  Parsed, a page of many small values takes some twenty times its length. */
+/* Limit for one page of a list, and for a single object: what etcd keeps is at most 1.5 MiB, and at
+ * most six times as long as JSON.  A page of many small values, once parsed, takes about twenty
+ * times its length in memory. */
 #define WB_KUBE_PAGE_MAX (12u << 20)
 
 struct wb_kube_opts {
 	uint64_t connect_ns, call_ns; /* 0 = 10 s, 30 s */
 	unsigned per_s, burst; /* requests; 0 = 50, 100 */
-	unsigned in_flight; /* at a time, watches included; 0 = 64 */
+	unsigned in_flight; /* requests at a time, watches included; 0 = 64 */
 };
 
 struct wb_kube_reply {
-	long status; /* of HTTP; 0 = no answer */
+	long status; /* HTTP status; 0 = no answer */
 	json_t *body; /* borrowed; NULL = none, or not a JSON object */
 	const char *reason; /* of a Status body ("Expired", "Conflict"), or "" */
 	uint64_t retry_after_ns; /* 0 = not said */
@@ -65,24 +65,25 @@ struct wb_kube_call {
 	void *cookie;
 };
 
-/** wb_kube_wipe_json - from now on jansson zeroes what it frees, in all of this process.  Before
- *  there are threads. */
+/** wb_kube_wipe_json - from now on jansson zeroes what it frees, in the whole process.  Call it
+ * before there are threads. */
 void wb_kube_wipe_json(void);
 
 /** wb_kube_create - @config is taken over (also on failure).  0, -ENOMEM, -EINVAL.  Release with
  *  wb_kube_destroy(). */
 int wb_kube_create(struct wb_loop *loop, struct wb_kube_config *config_take,
 	const struct wb_kube_opts *o, struct wb_kube **out, struct wb_err *err);
-/** wb_kube_destroy - cancels what is under way.  NULL is allowed.  Not from a callback of a
- *  request. */
+/** wb_kube_destroy - cancel what is under way, and free.  NULL is allowed.  Must not be called from
+ * a callback of a request. */
 void wb_kube_destroy(struct wb_kube *k);
 
-/** wb_kube_send - start a request.  0 or -ENOMEM.  @out may be NULL; valid until the callback. */
+/** wb_kube_send - start a request.  0 or -ENOMEM.  @out may be NULL; *out is valid until the
+ * callback. */
 int wb_kube_send(struct wb_kube *k, const struct wb_kube_call *c, struct wb_kube_rq **out);
-/** wb_kube_cancel - no callback will come.  NULL is allowed. */
+/** wb_kube_cancel - cancel the request; no callback will be called.  NULL is allowed. */
 void wb_kube_cancel(struct wb_kube_rq *rq);
 
-/** wb_kube_loop - the loop that it was created on; borrowed. */
+/** wb_kube_loop - the loop that @k was created on; borrowed. */
 struct wb_loop *wb_kube_loop(const struct wb_kube *k);
 /** wb_kube_random - unpredictable bits, for jitter. */
 uint64_t wb_kube_random(void);
@@ -93,7 +94,7 @@ struct wb_kube_stats {
 	uint64_t token_reads;
 	uint64_t last_ok_ns; /* monotonic time of the last 2xx; 0 = never */
 };
-/** wb_kube_get_stats - a copy of what has been counted since it was created. */
+/** wb_kube_get_stats - copy what has been counted since @k was created. */
 void wb_kube_get_stats(const struct wb_kube *k, struct wb_kube_stats *out);
 
 #endif

@@ -15,9 +15,9 @@
 struct wb_kube_rq {
 	struct wb_kube_rq *next;
 	struct wb_kube *k;
-	struct wb_kube_call call; /* path is ours, body is not used */
+	struct wb_kube_call call; /* its path is our copy, its body is not used */
 	char *path;
-	char *send_text; /* jansson's */
+	char *send_text; /* the body as text, allocated by jansson */
 	CURL *easy;
 	CURLU *url;
 	struct curl_slist *headers, *connect_to;
@@ -35,7 +35,7 @@ struct wb_kube {
 	struct wb_kube_opts o;
 	CURLM *multi;
 	struct wb_timer *timer; /* curl's */
-	struct wb_timer *pump; /* the queue, and what ended */
+	struct wb_timer *pump; /* starts queued requests, and ends those that curl is done with */
 	struct wb__kube_socket *socket; /* list */
 	struct wb_kube_rq *list; /* in order of sending */
 	size_t n_running;
@@ -49,23 +49,24 @@ struct wb_kube {
 };
 
 /* http.c */
-/** wb__kube_reap - end what curl is done with, and free what was cancelled; calls the users'
- *  callbacks.  Never from inside curl. */
+/** wb__kube_reap - end requests that curl is done with, and free cancelled ones; calls the users'
+ * callbacks.  Must not be called from inside curl. */
 void wb__kube_reap(struct wb_kube *k);
-/** wb__kube_pump - start what the rate allows. */
+/** wb__kube_pump - start as many queued requests as the rate allows. */
 void wb__kube_pump(struct wb_kube *k);
 
 /* curl.c */
-/** wb__kube_curl_open - curl's state of a client.  0 or -ENOMEM; wb__kube_curl_close() in either
- *  case. */
+/** wb__kube_curl_open - create curl's state for a client.  0 or -ENOMEM; call wb__kube_curl_close()
+ * in either case. */
 int wb__kube_curl_open(struct wb_kube *k);
 void wb__kube_curl_close(struct wb_kube *k);
-/** wb__kube_curl_start - send @rq; what it ends with comes by wb__kube_reap().  0 or negative: then
- *  nothing of curl is left in it. */
+/** wb__kube_curl_start - send @rq; wb__kube_reap() reports how it ends.  0, or negative: then
+ * nothing of curl is left in @rq. */
 int wb__kube_curl_start(struct wb_kube_rq *rq);
 /** wb__kube_curl_end - the handle is off the multi: free what curl had of the request. */
 void wb__kube_curl_end(struct wb_kube_rq *rq);
-/** wb__kube_read_token - read the token file when it changed, or @must; true when there is one. */
+/** wb__kube_read_token - read the token file if it changed, or if @must; true when there is a
+ * token. */
 bool wb__kube_read_token(struct wb_kube *k, bool must);
 
 #endif

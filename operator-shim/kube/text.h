@@ -2,7 +2,7 @@
 #ifndef WB_KUBE_TEXT_H
 #define WB_KUBE_TEXT_H
 /*
- * Small pure helpers of the client: URLs, base64, times, waiting between tries.
+ * Small pure helpers of the API client: URLs, base64, times, waiting between tries.
  *
  * Threads: any.  Layer: operator-shim/kube (over base).
  */
@@ -28,13 +28,14 @@ const char *wb_kube_time(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT]);
 
 /** wb_kube_seconds - the same without the fraction, as Time fields want it.  Returns @out. */
 const char *wb_kube_seconds(uint64_t wall_ns, char out[static WB_KUBE_TIME_TEXT]);
-/** wb_kube_read_time - the seconds of a time in UTC, in ns since the epoch; 0 = it is none. */
+/** wb_kube_read_time - read a time in UTC, without its fraction of a second, as ns since the epoch;
+ * 0 = it is not a time. */
 uint64_t wb_kube_read_time(const char *text);
 
 /* Exponential backoff with full jitter. */
 struct wb_kube_backoff {
 	uint64_t min_ns, max_ns;
-	uint64_t healthy_ns; /* after so long without a failure it starts anew */
+	uint64_t healthy_ns; /* after this long without a failure it starts again at min_ns */
 	uint64_t next_ns; /* 0 = min */
 	uint64_t failed_at_ns;
 };

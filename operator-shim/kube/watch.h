@@ -4,15 +4,15 @@
 /*
  * The objects of one collection, kept up to date by list and watch.
  *
- * Lists in pages, of fewer objects where those are long, then watches from the list's
- * resourceVersion, an opaque string; a watch that ends at its time goes on from the last version
+ * It lists in pages, with fewer objects each if these are long, then watches from the list's
+ * resourceVersion, an opaque string; a watch that ends at its time continues from the last version
  * heard, bookmarks included.  When that version is too old (410, as HTTP status or as an ERROR
- * event inside an answer of 200), after any other error, and when watches close empty at once, it
- * waits (backoff with jitter, Retry-After) and lists again.  A list replaces the cache: what
- * vanished meanwhile is told as gone, and an object with the same name and another uid as gone and
- * new.  A connection that is silent for idle_ns is given up.
+ * event inside an answer of 200), after any other error, and when watches end at once without an
+ * event, it waits (backoff with jitter, Retry-After) and lists again.  A list replaces the cache:
+ * objects that vanished meanwhile are reported as gone, and an object with the same name and
+ * another uid as gone and new.  A connection that is silent for idle_ns is given up.
  *
- * Users act on what is in the cache, not on single events: several changes may be told as one.
+ * Users act on what is in the cache, not on single events: several changes may be reported as one.
  * Threads: the loop's.  Layer: operator-shim/kube (over base, net).
  */
 #include "operator-shim/kube/http.h"
@@ -25,9 +25,9 @@ struct wb_kube_watch_cb {
 	void (*on_put)(void *cookie, json_t *object);
 	/* Deleted; @object is the last state known. */
 	void (*on_gone)(void *cookie, json_t *object);
-	/* The cache shows a whole list: after the first, and after each later one. */
+	/* The cache shows a whole list: called after the first list, and after each later one. */
 	void (*on_synced)(void *cookie);
-	/* Optional: throw away what is not needed, before the object is kept. */
+	/* Optional: remove what is not needed from the object, before it is kept. */
 	void (*trim)(void *cookie, json_t *object);
 };
 
@@ -45,26 +45,28 @@ struct wb_kube_watch_stats {
 	uint64_t lists, watches, events, bookmarks;
 	uint64_t expired; /* 410 in any form */
 	uint64_t empty; /* closed at once without an event */
-	uint64_t failures; /* all that led to waiting */
-	long last_status; /* HTTP status of the last of them; 0 = another reason */
+	uint64_t failures; /* all failures that led to waiting */
+	long last_status; /* HTTP status of the last failure; 0 = another reason */
 	char last_failure[256];
 };
 
 /** wb_kube_watch_start - 0 or -ENOMEM.  Release with wb_kube_watch_stop(). */
 int wb_kube_watch_start(struct wb_kube *k, const struct wb_kube_watch_opts *o,
 	const struct wb_kube_watch_cb *cb, struct wb_kube_watch **out);
-/** wb_kube_watch_stop - no callback comes after.  May be called from one.  NULL is allowed. */
+/** wb_kube_watch_stop - no callback is called afterwards.  May be called from a callback.  NULL is
+ * allowed. */
 void wb_kube_watch_stop(struct wb_kube_watch *w);
 
 /** wb_kube_watch_is_synced - the cache has shown a whole list; it may be old by now. */
 bool wb_kube_watch_is_synced(const struct wb_kube_watch *w);
 /** wb_kube_watch_get - an object of the cache, borrowed; NULL = none.  @ns: "" = not namespaced. */
 json_t *wb_kube_watch_get(const struct wb_kube_watch *w, const char *ns, const char *name);
-/** wb_kube_watch_again - on_put once more for all of that namespace.  Not from a callback. */
+/** wb_kube_watch_again - call on_put once more for all objects of @ns.  Must not be called from a
+ * callback. */
 void wb_kube_watch_again(struct wb_kube_watch *w, const char *ns);
-/** wb_kube_watch_count - objects in the cache. */
+/** wb_kube_watch_count - number of objects in the cache. */
 size_t wb_kube_watch_count(const struct wb_kube_watch *w);
-/** wb_kube_watch_get_stats - how it came to know what it knows, or why it does not. */
+/** wb_kube_watch_get_stats - counters, and the last failure; borrowed. */
 const struct wb_kube_watch_stats *wb_kube_watch_get_stats(const struct wb_kube_watch *w);
 
 /** wb_kube_meta - metadata.KEY of an object, "" when absent. */

@@ -2,7 +2,8 @@
 #ifndef WB_SPEC_INTERNAL_H
 #define WB_SPEC_INTERNAL_H
 /*
- * Shared by the files of this folder: refusals collected over one file, and the setters of fields.
+ * Shared by the files of this folder: the collected refusals of one file, and the setters of
+ * fields.
  */
 #include "base/err.h"
 #include "operator-shim/spec/table.h"
@@ -21,7 +22,7 @@ void wb__spec_refuse(struct wb__spec_check *c, uint32_t line, const char *path, 
 /** wb__spec_set_field - read @v into the field's place in @s, or refuse it. */
 void wb__spec_set_field(struct wb__spec_check *c, const struct wb_spec_field *f,
 	const struct wb_yaml_node *v, struct wb_spec *s);
-/** wb__spec_is_string - a scalar that Kubernetes would read as a string too. */
+/** wb__spec_is_string - @v is a scalar that Kubernetes would read as a string, too. */
 bool wb__spec_is_string(const struct wb_yaml_node *v);
 /** wb__spec_tolerance - greatest distance at which @word may be a misspelling. */
 unsigned wb__spec_tolerance(const char *word);

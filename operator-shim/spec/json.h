@@ -2,9 +2,9 @@
 #ifndef WB_OPERATOR_SPEC_JSON_H
 #define WB_OPERATOR_SPEC_JSON_H
 /*
- * Text for people in JSON.  Sentences are cut to the room that there is, perhaps in the middle of a
- * character; json_string() has no value for that, and a status without a required message is
- * refused whole. Layer: operator-shim/spec.  Pure; any thread.
+ * Text for people in JSON.  Sentences are cut to the space that there is, perhaps in the middle of
+ * a character.  json_string() returns NULL for such text, and the API server refuses a whole status
+ * without a required message.  Layer: operator-shim/spec.  Pure; any thread.
  */
 #include <jansson.h>
 

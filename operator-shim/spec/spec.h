@@ -6,9 +6,9 @@
  *
  * One table of fields drives parsing, defaults and refusals; a test holds it against
  * crds/weighttransfer.yaml in both directions.  A refusal names file, line and path, and what was
- * probably meant; all refusals of a file are reported together, one a line.
+ * probably meant; all refusals of a file are reported together, one per line.
  *
- * Invariant: a struct wb_spec that wb_spec_load() gave obeys every rule of the table.
+ * Invariant: a struct wb_spec from wb_spec_load() obeys every rule of the table.
  * Threads: any; no shared state.  Layer: operator-shim/spec (over base, proto).
  */
 #include "proto/words.h"
@@ -28,7 +28,7 @@ struct wb_err;
 #define WB_SPEC_OBJECTS_MAX 64
 
 /* Words of this resource alone, by their position in the table's lists. */
-/* What is summed: nothing; every chunk on its way; that, and what was installed. */
+/* What has checksums: nothing; every chunk on its way; every chunk, and what was installed. */
 enum wb_checksums { WB_CHECKSUMS_NONE, WB_CHECKSUMS_WIRE, WB_CHECKSUMS_INSTALLED };
 enum wb_protocol { WB_PROTOCOL_VERBS, WB_PROTOCOL_TCP };
 enum wb_device_class { WB_DEVICE_HARDWARE, WB_DEVICE_SOFTWARE, WB_DEVICE_ANY };
@@ -71,7 +71,7 @@ struct wb_spec {
  * @file:	name for messages
  * @text:	untrusted bytes; several documents give several objects
  * @spec, @n:	on success: owned array (wb_free()), at least one element
- * Returns 0; -EINVAL with one sentence a line ("transfer.yaml:12: spec.rollout.workersPerEngin:
+ * Returns 0; -EINVAL with one sentence per line ("transfer.yaml:12: spec.rollout.workersPerEngin:
  * unknown field, did you mean workersPerEngine?"); -E2BIG; -ENOMEM.
  */
 int wb_spec_load(const char *file, const void *text, size_t bytes, struct wb_spec **spec, size_t *n,

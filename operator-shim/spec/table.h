@@ -12,7 +12,7 @@ enum wb_spec_type {
 	WB_SPEC_INT, /* uint32_t; 0 = not given */
 	WB_SPEC_QUANTITY, /* uint64_t bytes */
 	WB_SPEC_STRING, /* char[max + 1] */
-	WB_SPEC_WORD, /* uint32_t, a number of words */
+	WB_SPEC_WORD, /* uint32_t, an index into words */
 	WB_SPEC_WORDS, /* struct wb_spec_words */
 	WB_SPEC_STRINGS, /* struct wb_spec_strings */
 };
@@ -30,10 +30,10 @@ struct wb_spec_field {
 };
 
 struct wb_spec_rule {
-	const char *path; /* where the CRD holds the rule; "" = the object itself */
+	const char *path; /* where the CRD has the rule; "" = the object itself */
 	const char *cel; /* the rule as Kubernetes evaluates it */
 	const char *message;
-	const char *blame; /* field whose line is named */
+	const char *blame; /* field whose line a refusal names */
 	/* The same rule here: true when @now (changed from @old, which may be NULL) breaks it. */
 	bool (*is_broken)(const struct wb_spec *now, const struct wb_spec *old);
 };
@@ -50,8 +50,8 @@ extern const size_t wb_spec_n_rule;
 
 /** wb_spec_leaf - last part of a path. */
 const char *wb_spec_leaf(const char *path);
-/** wb_spec_distance - edits from @a to @b: insert, delete, replace or swap neighbours, one each.
- *  Words longer than 64 are cut. */
+/** wb_spec_distance - number of edits from @a to @b: insert, delete, replace, or swap neighbours,
+ * each counts one.  Words longer than 64 are cut. */
 unsigned wb_spec_distance(const char *a, const char *b);
 
 #endif

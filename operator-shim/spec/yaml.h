@@ -55,7 +55,7 @@ const struct wb_yaml_node *wb_yaml_get(const struct wb_yaml_node *node, const ch
 /** wb_yaml_is_null - a plain scalar that means nothing: empty, ~ or null. */
 bool wb_yaml_is_null(const struct wb_yaml_node *node);
 /** wb_yaml_json - the tree as JSON (new reference), or NULL when memory is short or text is not
- *  UTF-8.  Plain true, false, null and decimal numbers lose their quotes. */
+ * UTF-8.  Plain true, false, null and decimal numbers become JSON values of these types. */
 json_t *wb_yaml_json(const struct wb_yaml_node *node);
 
 #endif
