@@ -16,13 +16,14 @@
  *	dst + a * dst_row_stride + b * dst_col_stride + k * dst_repeat_stride (k < repeat),
  * counted in elements from the parameter's first byte (strides may be negative; along an axis of
  * one element they are zero).  Plain, transposed, strided, reversed and broadcast copies are all
- * this one form.  What is not copied is listed as regions: ops and regions of a parameter together
- * hold each of its elements once (the planner refuses a rollout layout where they do not).
+ * this one form.  Elements that are not copied are listed as regions: ops and regions of a
+ * parameter together contain each of its elements once (the planner refuses a rollout layout that
+ * violates this).
  *
  * Invariants of a parsed object (checked by the readers): every op lies inside its tensor and its
  * parameter; steps >= 1, counts >= 1; ops sorted by (tensor, row, col, param, dst); names unique
- * in the manifest.  A step or stride along an axis of one element is 1 or 0: wb_map_create() makes
- * it so.  The encoding is canonical: equal content gives equal bytes and digest.
+ * in the manifest.  Along an axis of one element a step is 1 and a stride is 0: wb_map_create()
+ * makes it so.  The encoding is canonical: equal content gives equal bytes and digest.
  * Format: planner/FORMAT.md.  Threads: read-only after creation.  Layer: planner (L1).
  */
 #include "base/dtype.h"
@@ -48,7 +49,7 @@ struct wb_tensor {
 	uint64_t shape[WB_NDIM_MAX];
 	/* derived */
 	uint64_t rows, cols;
-	uint64_t row_base; /* running sum of rows: the id space of extraction */
+	uint64_t row_base; /* running sum of rows, which gives the row numbers of extraction */
 	uint64_t byte_base; /* position in the checkpoint image, bytes, 64-aligned */
 };
 
@@ -68,16 +69,16 @@ struct wb_manifest {
 int wb_manifest_create(
 	const struct wb_tensor *tensor, uint32_t n, struct wb_manifest **out, struct wb_err *err);
 void wb_manifest_destroy(struct wb_manifest *m);
-/** wb_manifest_encode - append what wb_manifest_decode() reads.  0, -ENOMEM or -E2BIG, as @out's
- *  error. */
+/** wb_manifest_encode - append the encoding that wb_manifest_decode() reads.  0, -ENOMEM or -E2BIG,
+ * as @out's error. */
 int wb_manifest_encode(const struct wb_manifest *m, struct wb_buf *out);
-/** wb_manifest_decode - 0, -EBADMSG or -ENOMEM; @bytes is untrusted. */
+/** wb_manifest_decode - read a manifest.  0, -EBADMSG or -ENOMEM; the bytes at @p are untrusted. */
 int wb_manifest_decode(const void *p, size_t bytes, struct wb_manifest **out, struct wb_err *err);
 
 /**
- * wb_manifest_differ - what two manifests hold differently, in words
- * @who:	what to call them
- * @shown_max:	tensors that are named
+ * wb_manifest_differ - describe how two manifests differ, in words
+ * @who:	how the sentence calls each of them
+ * @shown_max:	greatest number of tensors that are named
  * Writes "X: trainer F32 [1000,256], rollout BF16 [1008,256]; Y: only rollout F32 [4]; and 3 more"
  * to @out.  Returns the number of differences, 0 = equal.
  */
@@ -124,7 +125,7 @@ struct wb_map {
 };
 
 /**
- * wb_map_create - map from arrays that the caller hands over
+ * wb_map_create - make a map from arrays that the caller hands over
  * @m:		manifest; borrowed for the call
  * @map:	n_* and arrays filled (allocated with wb_alloc family); on success the arrays belong
  *		to the returned map, ops and regions sorted, digests set; on failure the
@@ -135,12 +136,14 @@ int wb_map_create(
 	const struct wb_manifest *m, struct wb_map *map, struct wb_map **out, struct wb_err *err);
 /** wb_map_destroy - free it with its names; NULL is allowed. */
 void wb_map_destroy(struct wb_map *map);
-/** wb_map_encode - append what wb_map_decode() reads.  0, -ENOMEM or -E2BIG, as @out's error. */
+/** wb_map_encode - append the encoding that wb_map_decode() reads.  0, -ENOMEM or -E2BIG, as @out's
+ * error. */
 int wb_map_encode(const struct wb_map *map, struct wb_buf *out);
-/** wb_map_decode - 0, -EBADMSG (also: another manifest) or -ENOMEM; @p is untrusted. */
+/** wb_map_decode - read a map.  0, -EBADMSG (also when it is for another manifest) or -ENOMEM; @p
+ * is untrusted. */
 int wb_map_decode(const struct wb_manifest *m, const void *p, size_t bytes, struct wb_map **out,
 	struct wb_err *err);
-/** wb_map_json - the whole map as JSON text (for people and tools). */
+/** wb_map_json - append the whole map as JSON text (for people and tools). */
 int wb_map_json(const struct wb_manifest *m, const struct wb_map *map, struct wb_buf *out);
 
 /**

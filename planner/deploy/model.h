@@ -2,9 +2,9 @@
 #ifndef WB_PLANNER_DEPLOY_MODEL_H
 #define WB_PLANNER_DEPLOY_MODEL_H
 /*
- * Models by their hyperparameters, and the checkpoint tensors that follow from them.
+ * Models, described by their hyperparameters, and the checkpoint tensors that follow from these.
  *
- * Fields are named as in a Hugging Face config.json where that has a word for them.  Lengths are in
+ * Fields are named as in a Hugging Face config.json, if it has a word for them.  Lengths are in
  * elements.  Threads: any; a model does not change.  Layer: planner/deploy (over planner).
  */
 #include "planner/map.h"
@@ -32,11 +32,11 @@ struct wb_model {
 	uint32_t experts, moe_intermediate; /* routed experts a layer; 0 = dense model */
 	uint32_t shared_experts; /* one MLP of this many times moe_intermediate */
 	uint32_t first_dense_layers; /* layers before this one have no experts */
-	/* MLA: q_lora_rank 0 = the query is projected at once. */
+	/* MLA: q_lora_rank 0 = the query is projected in one step. */
 	uint32_t q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim;
 	uint32_t mtp_layers; /* multi-token prediction layers after the last one, 0 or 1 */
 	bool tie_word_embeddings;
-	bool stores_tied_lm_head; /* tied, and the checkpoint holds lm_head.weight all the same */
+	bool stores_tied_lm_head; /* tied, but the checkpoint has lm_head.weight nevertheless */
 };
 
 /* Models that are built in. */

@@ -4,7 +4,7 @@
 /*
  * How the workers of a trainer, or of one rollout engine, share a model.
  *
- * Written as FRAMEWORK:SETTING,SETTING..., a setting being a word and its number:
+ * Written as FRAMEWORK:SETTING,SETTING..., where a setting is a word followed by its number:
  *
  *	megatron:tp4,pp4,cp2,ep16,dp2	ranks in the order tp, cp, ep, dp, pp; experts are not
  *					split over tp.  dp: the least that ep divides, if absent
@@ -14,9 +14,9 @@
  *					(experts are split) or tp * dp (they are dealt out)
  *	sglang:tp32,dp8,ep32		tp workers a stage; attention over tp / dp of them
  *
- * More of them: pipeline stages that are not even ("last22", or "layers24+24+24+22"); fsdp2 and
- * transformers: "stacked" (the experts of a layer are one parameter), fsdp2: "masters" (F32
- * parameters); sglang: "dense_tp1" (dense MLPs whole on each worker).
+ * More settings: uneven pipeline stages ("last22", or "layers24+24+24+22"); fsdp2 and transformers:
+ * "stacked" (the experts of a layer are one parameter), fsdp2: "masters" (F32 parameters); sglang:
+ * "dense_tp1" (dense MLPs are whole on each worker).
  *
  * Threads: any; no shared state.  Layer: planner/deploy (over planner).
  */
@@ -39,34 +39,34 @@ enum wb_framework {
 
 struct wb_parallel {
 	enum wb_framework framework;
-	/* Ranks of each kind, as they were written; 0 = not given. */
+	/* Numbers of ranks of each kind, as written; 0 = not given. */
 	uint32_t tp, pp, cp, ep, dp, dense_tp;
 	uint32_t world; /* workers: of the trainer, or of one engine */
 	uint32_t last; /* layers of the last pipeline stage; 0 = not given */
-	uint32_t n_stage; /* stages whose layers are given; 0 = none, they are even */
+	uint32_t n_stage; /* stages whose layers are given; 0 = none: stages are even */
 	uint32_t stage[WB_PARALLEL_STAGES_MAX]; /* layers of each pipeline stage */
 	bool is_stacked, has_masters;
 };
 
 /** wb_framework_name - as it is written: "megatron". */
 const char *wb_framework_name(enum wb_framework f);
-/** wb_framework_is_trainer - does it train?  The others serve. */
+/** wb_framework_is_trainer - is it a framework for training?  The others serve. */
 bool wb_framework_is_trainer(enum wb_framework f);
 
 /**
  * wb_parallel_parse - read the text of one side
  * @text:	untrusted
  * Returns 0, or -EINVAL with a sentence that names the part of the text and what may stand there;
- * @out is as it was then.
+ * @out is unchanged then.
  */
 int wb_parallel_parse(const char *text, struct wb_parallel *out, struct wb_err *err);
 
 /**
- * wb_parallel_fit - fill in what was not given, and check that the model can be shared so
+ * wb_parallel_fit - fill in what was not given, and check that the model can be split this way
  * @p:		as wb_parallel_parse() left it; changed in place: no count is 0 afterwards, and
  *		n_stage is pp (FSDP2 and Transformers: 1)
- * Returns 0, or -EINVAL with a sentence that names the setting, the length it does not divide, and
- * settings that do ("tp 3 does not divide 64 heads; 2 and 4 do").
+ * Returns 0, or -EINVAL with a sentence that names the setting, the length that it does not divide,
+ * and settings that divide it ("tp 3 does not divide 64 heads; 2 and 4 do").
  */
 int wb_parallel_fit(struct wb_parallel *p, const struct wb_model *m, struct wb_err *err);
 
