@@ -2,9 +2,10 @@
 #ifndef WBK_BITS_H
 #define WBK_BITS_H
 /*
- * What host and device compute alike, on bit patterns: the odd factor of a block of the checksum,
- * and conversions of one element among bf16, f16 and f32.  Integer arithmetic alone, so that both
- * give the same bits for every pattern, whatever the hardware's conversions do with a NaN.
+ * What host and device compute in the same way, on bit patterns: the odd factor of a block of the
+ * checksum, and conversions of one element between bf16, f16 and f32.  Only integer arithmetic is
+ * used, so that both give the same bits for every pattern, whatever the hardware's conversions do
+ * with a NaN.
  *
  * Narrowing rounds to nearest, ties to even.  A NaN keeps the payload bits that fit and becomes
  * quiet only when none of them would be left, so that widening followed by narrowing gives back

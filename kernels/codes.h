@@ -4,9 +4,9 @@
 /*
  * Digit codes of one element, as inline functions for the bodies that loop over them.
  *
- * The floating codes shift their exponent window to 0, so a digit is sign | window | mantissa. With
- * the windows chosen, BF16 and F16 come out the same on their 16-bit patterns, and so do E4M3 and
- * E5M2 on their 8-bit ones.
+ * The floating codes shift their exponent window to 0, so a digit is sign | window | mantissa.  The
+ * windows are chosen so that BF16 and F16 have the same 16-bit patterns, and E4M3 and E5M2 the same
+ * 8-bit patterns.
  */
 #include <stdint.h>
 #include <string.h>
@@ -81,7 +81,7 @@ WBK_BOTH int64_t wbk__decode_bits(enum wbk_code code, uint32_t x)
 	}
 }
 
-/** wbk__code_bytes - size of an element of the code in bytes; 0 for what is no code. */
+/** wbk__code_bytes - size of an element of the code in bytes; 0 for an unknown code. */
 WBK_BOTH size_t wbk__code_bytes(enum wbk_code code)
 {
 	switch (code) {

@@ -3,7 +3,8 @@
 #define WBK_GPU_BODY_H
 /*
  * Shared by the .cu files, which are written in what C11 and CUDA C++ have in common: nvcc builds
- * them for devices, a C compiler with a header that plays the device (tests/cuda/shim.h) for tests.
+ * them for devices; for tests a C compiler builds them with a header that imitates the device
+ * (tests/cuda/shim.h).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +15,7 @@
 
 #define DEV static __device__ __forceinline__
 #ifndef WBK_KERNEL
-/* @blocks: that a multiprocessor runs at once, at least. */
+/* @blocks: least number of blocks that a multiprocessor must run at once. */
 #define WBK_KERNEL(name, blocks)                                                                   \
 	extern "C" __global__ void __launch_bounds__(WBK__THREADS, blocks) name
 #endif
@@ -22,8 +23,8 @@
 #ifdef __CUDACC__
 #define WBK_UNROLL _Pragma("unroll")
 #define WBK_ROLLED _Pragma("unroll 1")
-/* A pointer that was read from somewhere: the compiler cannot know that it is none to shared
- * memory. */
+/* For a pointer that was read from memory: the compiler cannot know that it does not point to
+ * shared memory. */
 #define WBK_IS_GLOBAL(p) __builtin_assume(__isGlobal(p))
 #define WBK_ALIGNED(n) __align__(n)
 #else
@@ -38,7 +39,7 @@
 /* A word of sums that other blocks add to as well. */
 typedef unsigned long long wbk_u64;
 
-/** add_u64 - *@to += @x, whoever else adds to it. */
+/** add_u64 - *@to += @x, atomically, since others may add to it, too. */
 DEV void add_u64(uint64_t *to, uint64_t x)
 {
 	atomicAdd((wbk_u64 *)to, (wbk_u64)x);
@@ -52,8 +53,8 @@ DEV uint64_t warp_sum(uint64_t x)
 	return x;
 }
 
-/** piece_of - which piece of a table tile @t is of: the last whose first tile is not after it.  All
- *  lanes of a warp ask for the same, each looks at one of 32 places at a time. */
+/** piece_of - which piece of a table tile @t belongs to: the last one whose first tile is not after
+ * @t.  All lanes of a warp ask for the same tile, and each looks at one of 32 places at a time. */
 DEV uint32_t piece_of(const uint32_t *first, uint32_t n, uint32_t t)
 {
 	uint32_t lo = 0, lane = threadIdx.x % 32;
@@ -69,7 +70,7 @@ DEV uint32_t piece_of(const uint32_t *first, uint32_t n, uint32_t t)
 	return lo;
 }
 
-/** load_bits - the @bytes (to 8) at @p, zero-extended, at any alignment. */
+/** load_bits - the @bytes bytes (at most 8) at @p, zero-extended, at any alignment. */
 DEV uint64_t load_bits(const uint8_t *p, unsigned bytes)
 {
 	uint64_t x = 0;
@@ -103,7 +104,7 @@ DEV void store_bits(uint8_t *p, unsigned bytes, uint64_t x)
 		p[i] = (uint8_t)(x >> 8 * i);
 }
 
-/** cast_one - element @x cast as from the wire into memory; what is not cast stays as it is. */
+/** cast_one - element @x, cast from the wire's type to memory's; without a cast @x itself. */
 DEV uint64_t cast_one(unsigned cast, uint64_t x)
 {
 	switch (cast) {

@@ -2,10 +2,10 @@
 #ifndef WBK_GPU_TILE_H
 #define WBK_GPU_TILE_H
 /*
- * How tables are cut into tiles: what the host that prepares them and the kernels agree on.
+ * How tables are cut into tiles: shared by the host, which prepares the tables, and the kernels.
  *
- * A tile of an op is some rows (of at most WBK__TILE_ROWS) times some columns.  Where memory and
- * wire hold the same bytes it is moved directly.  All else goes through an image of the tile's
+ * A tile of an op is some rows (of at most WBK__TILE_ROWS) times some columns.  If memory and wire
+ * hold the same bytes the tile is moved directly.  All other tiles go through an image of their
  * wire bytes in shared memory, whose rows lie a pitch apart.
  */
 #include <assert.h>
@@ -22,8 +22,8 @@ static_assert(sizeof(struct wbk_fill) == 80 && sizeof(struct wbk_check) == 96, "
 static_assert(sizeof(struct wbk_hit) == 24 && sizeof(struct wbk_found) == 64, "and come back");
 static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 
-/* Threads of a block, and blocks that a multiprocessor runs at once: how many registers a thread
- * has follows from them.  Chips with less shared memory than sm_90 run fewer of wbk_gpu_image's:
+/* Threads of a block, and blocks that a multiprocessor runs at once: these determine how many
+ * registers a thread has.  Chips with less shared memory than sm_90 run fewer of wbk_gpu_image's:
  * three on sm_80. */
 #define WBK__THREADS 256
 #define WBK__BLOCKS 4
@@ -32,7 +32,7 @@ static_assert(sizeof(struct wbk_scan_args) == 56, "passed by value");
 
 #define WBK__TILE_ROWS 256u
 #define WBK__TILE_DIRECT (64u << 10) /* bytes of a direct tile */
-/* Blocks of the sum that its rows lie in: two of each row more than its bytes fill. */
+/* Most blocks of the sum in which a tile's rows lie: for each row two more than its bytes fill. */
 #define WBK__TILE_BLOCKS (2 * WBK__TILE_ROWS + WBK__TILE_DIRECT / 4096)
 #define WBK__TURNED_ROW 256u /* bytes of a row of a turned tile, which needs no image */
 #define WBK__TILE_IMAGE 18432u /* bytes of the image */

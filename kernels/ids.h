@@ -3,12 +3,12 @@
 #define WBK_IDS_H
 /*
  * What a probe writes into a checkpoint: the word of an element by its row and column, as inline
- * functions that host and device compute with the same lines.
+ * functions that host and device share.
  *
- * Mixed digits are for probes with 16-bit floats of both kinds, where an element may be cast
- * between them on its way: 11 bits as numbers 2^-7 .. 2^8 with 7 mantissa bits, which BF16, F16 and
- * F32 all hold exactly.  As BF16 codes they are the digits 7168 + d, so the ordinary decoder reads
- * them with a constant too much (F16 is widened to F32 first).
+ * Mixed digits are for probes with 16-bit floats of both kinds, in which an element may be cast
+ * between these on its way: a digit of 11 bits is a number 2^-7 ..  2^8 with 7 mantissa bits, which
+ * BF16, F16 and F32 can all hold exactly.  As BF16 codes, mixed digit d is digit 7168 + d, so the
+ * ordinary decoder reads it with this constant added (F16 is widened to F32 first).
  */
 #include "kernels/codes.h"
 #include "kernels/gpu.h"
@@ -17,9 +17,9 @@
 #define WBK__MIXED_OFFSET 7168
 #define WBK__MIXED_BF16 0x3c00u /* the BF16 word of mixed digit 0 */
 #define WBK__MIXED_F16 0x2000u
-#define WBK__HASH_COLUMN 0x9e3779b1u /* from a column to the next, before mixing */
+#define WBK__HASH_COLUMN 0x9e3779b1u /* step from a column to the next, before mixing */
 
-/** wbk__mixed_word - of a digit of 11 bits. */
+/** wbk__mixed_word - the bits of an element that carries a mixed digit, which has 11 bits. */
 WBK_BOTH uint32_t wbk__mixed_word(enum wbk_code code, uint32_t d)
 {
 	if (code == WBK_CODE_F16)
@@ -48,13 +48,14 @@ WBK_BOTH uint64_t wbk__id_mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-/** wbk__hash_row_begin - what columns of a row add to: + column * WBK__HASH_COLUMN. */
+/** wbk__hash_row_begin - start value of a row's hash, to which column * WBK__HASH_COLUMN is
+ * added. */
 WBK_BOTH uint32_t wbk__hash_row_begin(uint64_t seed, uint64_t row)
 {
 	return (uint32_t)wbk__id_mix(seed ^ wbk__id_mix(row));
 }
 
-/** wbk__hash_mix - 32 well mixed bits. */
+/** wbk__hash_mix - mix 32 bits of a hash. */
 WBK_BOTH uint32_t wbk__hash_mix(uint32_t h)
 {
 	h = (h ^ h >> 16) * 0x7feb352du;
@@ -62,7 +63,8 @@ WBK_BOTH uint32_t wbk__hash_mix(uint32_t h)
 	return h ^ h >> 16;
 }
 
-/** wbk__hash_free_bits - low bits of an element that no digit uses: a hash fills them as well. */
+/** wbk__hash_free_bits - number of low bits of an element that no digit uses; a hash fills them as
+ * well. */
 WBK_BOTH unsigned wbk__hash_free_bits(enum wbk_code code, int is_mixed)
 {
 	if (code == WBK_CODE_F32)
@@ -70,7 +72,8 @@ WBK_BOTH unsigned wbk__hash_free_bits(enum wbk_code code, int is_mixed)
 	return code == WBK_CODE_F16 && is_mixed ? 3 : 0;
 }
 
-/** wbk__hash_word - the bits of an element with a mixed hash; @mask: of its digit. */
+/** wbk__hash_word - the bits of an element that carries @hash, which was mixed; @mask: of its
+ * digit. */
 WBK_BOTH uint32_t wbk__hash_word(enum wbk_code code, int is_mixed, uint32_t mask, uint32_t hash)
 {
 	unsigned rest = wbk__hash_free_bits(code, is_mixed);

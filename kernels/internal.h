@@ -3,7 +3,7 @@
 #define WBK_INTERNAL_H
 /*
  * Shared by the kernel bodies: rows that are copied and summed at once, transposes, the choice of
- * instruction set.  Not for users of kernels.h (tests look in to compare the bodies).
+ * instruction set.  Not for users of kernels.h (only tests use it, to compare the bodies).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +22,8 @@
 /* Instruction sets with a body of their own.  Linear: each includes the ones before. */
 enum wbk__isa { WBK__SCALAR = 0, WBK__AVX2 = 1, WBK__AVX512 = 2 };
 
-/* Tests and benchmarks: bodies above this are not used.  Written before any other call only. */
+/* For tests and benchmarks: bodies above this are not used.  Write it only before any other
+ * call. */
 extern enum wbk__isa wbk__isa_max;
 /** wbk__isa - the best set this CPU (and wbk__isa_max) allows. */
 enum wbk__isa wbk__isa(void);
@@ -34,10 +35,10 @@ struct wbk__rows {
 	uint8_t *dst; /* NULL = only sum */
 	int64_t src_stride, dst_stride; /* bytes */
 	size_t row_bytes, n_row;
-	bool stream; /* large, and not read again soon: stores may pass the caches by */
+	bool stream; /* large, and not read again soon: stores may bypass the caches */
 };
 
-/* With .stream, wbk__stream_fence() before the bytes are handed on. */
+/* With .stream, call wbk__stream_fence() before the bytes are handed on. */
 /** wbk__rows_sum - copy the rows (when dst is set) and add them to @s in the same pass. */
 void wbk__rows_sum(const struct wbk_sum_keys *k, const struct wbk__rows *r, struct wbk_sum *s);
 /** wbk__rows_copy - copy the rows. */
@@ -47,8 +48,9 @@ void wbk__rows_copy(const struct wbk__rows *r);
 typedef void wbk__words_fn(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s);
 /** wbk__words_scalar, wbk__words_avx2, wbk__words_avx512 - add @n_word words of each row to @s,
- *  from byte @head of it on, and copy them where dst is set; the same sum from each.  pos + @head
- *  is a multiple of 4 in each row.  The caller looks whether the machine has the instructions. */
+ * from byte @head of it on, and copy them where dst is set; all three give the same sum.  pos +
+ * @head must be a multiple of 4 in each row.  The caller checks that the machine has the
+ * instructions. */
 void wbk__words_scalar(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t n_word, struct wbk_sum *s);
 #if WBK_X86
@@ -59,7 +61,8 @@ void wbk__words_avx512(const struct wbk_sum_keys *k, const struct wbk__rows *r, 
 	size_t n_word, struct wbk_sum *s);
 #endif
 
-/* n_a x n_b elements: src has b adjacent and src_stride bytes from a to a, dst the other way. */
+/* n_a x n_b elements: in src, neighbours in b are adjacent, and neighbours in a are src_stride
+ * bytes apart; in dst it is the other way round. */
 struct wbk__grid {
 	const uint8_t *src;
 	uint8_t *dst;
@@ -68,10 +71,10 @@ struct wbk__grid {
 	int64_t ahead; /* bytes from a source line to the one to prefetch; 0 = none */
 };
 
-/** wbk__transpose - dst[b][a] = src[a][b] for elements of @elem bytes.  @stream: stores may pass
- * the caches by; call wbk__stream_fence() before the bytes are handed on. */
+/** wbk__transpose - dst[b][a] = src[a][b] for elements of @elem bytes.  @stream: stores may bypass
+ * the caches; call wbk__stream_fence() before the bytes are handed on. */
 void wbk__transpose(unsigned elem, const struct wbk__grid *g, bool stream);
-/* 64 bytes past the caches; @dst aligned to 64. */
+/* Copy 64 bytes, bypassing the caches; @dst must be aligned to 64. */
 static inline void wbk__line_stream(uint8_t *dst, const uint8_t *src)
 {
 #if WBK_X86
@@ -82,9 +85,10 @@ static inline void wbk__line_stream(uint8_t *dst, const uint8_t *src)
 	__builtin_memcpy(dst, src, 64);
 #endif
 }
-/** wbk__copy_stream - memcpy past the caches where dst has whole lines. */
+/** wbk__copy_stream - memcpy that bypasses the caches for whole lines of @dst. */
 void wbk__copy_stream(uint8_t *dst, const uint8_t *src, size_t n);
-/** wbk__stream_fence - stores that passed the caches by come before all stores after this. */
+/** wbk__stream_fence - stores that bypassed the caches become visible before all stores after this
+ * call. */
 void wbk__stream_fence(void);
 
 /** wbk__cast_ok - whether the cast exists and fits the element sizes (bytes). */

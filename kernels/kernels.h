@@ -2,7 +2,7 @@
 #ifndef WBK_KERNELS_H
 #define WBK_KERNELS_H
 /*
- * Kernels: pack, assemble, checksum and the second difference.  Plain C for everyone.
+ * Kernels: pack, assemble, checksum and the second difference.  Plain C, for all users.
  *
  * Each has a host body here (and later a device body of the same meaning behind the same header).
  * The wire image of a box is its elements in the checkpoint's row-major order, in the checkpoint's
@@ -49,14 +49,15 @@ struct wbk_box {
 /* The checksum of a set of checkpoint bytes: sum of w(p) * k(p) mod 2^64 over 32-bit little-endian
  * words, p the word's position in the checkpoint; two lanes with two seeds.
  *	k(p) = table[lane][p % 1024] * block_key(seed[lane], p / 1024)	(both factors odd)
- * Linear, so sums of disjoint pieces (down to bytes) add up to the sum of the whole in any order.
- * Table keys have 32 bits: a product fits one 32 x 32 -> 64 multiply, and a change of up to two
- * words of a block is missed by a lane with probability 2^-31, as with wider keys at worst. */
+ * The sum is linear, so sums of disjoint pieces (down to bytes) add up to the sum of the whole, in
+ * any order.  Table keys have 32 bits: a product fits one 32 x 32 -> 64 multiply, and a change of
+ * up to two words of a block is missed by a lane with probability 2^-31, as with wider keys at
+ * worst. */
 struct wbk_sum {
 	uint64_t lane[2];
 };
 
-/* Key tables of one seed pair: 8 KiB, made once a transfer. */
+/* Key tables of one seed pair: 8 KiB, made once for each transfer. */
 struct wbk_sum_keys {
 	uint64_t seed[2];
 	uint32_t table[2][1024]; /* one odd key for each word of a 4 KiB block */
@@ -64,14 +65,15 @@ struct wbk_sum_keys {
 
 /** wbk_sum_keys_init - fill @k for @seed (0 = the seed of `wbctl verify`). */
 void wbk_sum_keys_init(struct wbk_sum_keys *k, uint64_t seed);
-/** wbk_sum_keys_of - the same table from the two lane seeds (k->seed of another process). */
+/** wbk_sum_keys_of - fill @k for the two lane seeds @seed (k->seed of another process). */
 void wbk_sum_keys_of(struct wbk_sum_keys *k, const uint64_t seed[2]);
 /** wbk_sum_add - add @bytes bytes at checkpoint byte position @pos (any alignment) to @s. */
 void wbk_sum_add(const struct wbk_sum_keys *k, uint64_t pos, const void *data, size_t bytes,
 	struct wbk_sum *s);
 
-/** wbk_sum_copy - the same, and copy @data to @dst in the one pass, past the caches: for memory
- * that is not read again soon.  @k NULL: only copy.  wbk_copy_end() after the last of several. */
+/** wbk_sum_copy - the same, and in the same pass copy @data to @dst, bypassing the caches: for
+ * memory that is not read again soon.  @k NULL: only copy.  After one or several copies, call
+ * wbk_copy_end(). */
 void wbk_sum_copy(const struct wbk_sum_keys *k, uint64_t pos, void *dst, const void *data,
 	size_t bytes, struct wbk_sum *s);
 
@@ -87,10 +89,12 @@ void wbk_copy_end(void);
  */
 void wbk_pack(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
-/** wbk_pack_cold - the same past the caches: for a wire buffer that is not read again soon. */
+/** wbk_pack_cold - the same, bypassing the caches: for a wire buffer that is not read again
+ * soon. */
 void wbk_pack_cold(void *const *bases, const struct wbk_box *box, size_t n, void *wire,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
-/** wbk_assemble - scatter boxes from the wire buffer; @sum: of the wire bytes read. */
+/** wbk_assemble - scatter boxes from the wire buffer; when @sum is not NULL, the wire bytes read
+ * are added to it. */
 void wbk_assemble(void *const *bases, const struct wbk_box *box, size_t n, const void *wire,
 	const struct wbk_sum_keys *keys, struct wbk_sum *sum);
 /** wbk_sum_mem - add what wbk_pack() would write to @sum, without writing it. */
@@ -120,7 +124,7 @@ struct wbk_record {
  *	E5M2 (7)	sign | exponent 8..23 (4 bits) | 2 mantissa bits
  *	I8 (7)		0x80 | digit, for signed and unsigned
  *	I32 (31)	0x80000000 | digit
- * Decoding rejects everything else: 0, -0, infinity, NaN, subnormals. */
+ * Decoding rejects everything else, such as 0, -0, infinity, NaN and subnormals. */
 enum wbk_code {
 	WBK_CODE_BF16 = 1,
 	WBK_CODE_F32 = 2,
@@ -143,7 +147,8 @@ struct wbk_field {
 
 /** wbk_encode_fill - write the code of @digit, for @n elements, @out in the code's dtype. */
 void wbk_encode_fill(enum wbk_code code, uint32_t digit, void *out, size_t n);
-/** wbk_encode_ramp - codes of digit(first + i), i < n, where digit(x) = (x >> shift) & mask. */
+/** wbk_encode_ramp - write the codes of digit(first + i), i < n, where digit(x) = (x >> shift) &
+ * mask. */
 void wbk_encode_ramp(
 	enum wbk_code code, uint64_t first, unsigned shift, uint32_t mask, void *out, size_t n);
 /** wbk_decode - digit of one element, or -1 when it is not a code. */
@@ -152,14 +157,15 @@ int64_t wbk_decode(enum wbk_code code, const void *elem);
 unsigned wbk_code_bits(enum wbk_code code);
 
 /**
- * wbk_diff2 - emit the nonzeros of the field's second difference, in index order
- * @f:		field; elements whose class is not 0 count as 0, and so do those that are no code
+ * wbk_diff2 - write the nonzeros of the field's second difference as records, in index order
+ * @f:		field; elements whose class is not 0 count as 0, and so do elements that are no code
  * @begin:	first index (r * cols + c) to look at
  * @rec, @cap:	record buffer and its capacity, at least 1
  * @next:	on return, first index not looked at (== rows * cols: done); call again from there
- * @n_bad:	copy-class elements in [@begin, *@next) that decode to nothing; added to
- * Returns the number of records written.  No state is kept: reads the two rows and columns before
- * each element again.
+ * @n_bad:	the number of copy-class elements in [@begin, *@next) that are no code is added to
+ *		it
+ * Returns the number of records written.  No state is kept: each call reads the two rows and
+ * columns before each element again.
  */
 size_t wbk_diff2(const struct wbk_field *f, uint64_t begin, struct wbk_record *rec, size_t cap,
 	uint64_t *next, uint64_t *n_bad);

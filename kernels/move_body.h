@@ -2,18 +2,18 @@
 #ifndef WBK_MOVE_BODY_H
 #define WBK_MOVE_BODY_H
 /*
- * Shared by the kernels of move.cu: what a tile is and where its rows are, sums, and how rows go
- * from one place to another.
+ * Shared by the kernels of move.cu: what a tile is and where its rows are, sums, and how rows are
+ * moved from one place to another.
  */
 #include "kernels/gpu_body.h"
 #include "kernels/gpu_tile.h"
 
 #define WORDS_BLOCK 4096u /* bytes of the checkpoint that share a factor of the sum */
 #define WIDE ((uint32_t)sizeof(uint4)) /* bytes of the widest access */
-#define LONG 2048u /* bytes of a row from which on blocks of it are moved */
+#define LONG 2048u /* rows of at least this many bytes are moved in blocks */
 #define AHEAD 4u /* wide loads of a lane from memory or the wire that are under way at once */
 
-/* Where a row can be; the image is one of wbk_gpu_image's alone. */
+/* Where a row can be; only wbk_gpu_image has an image. */
 enum place { MEMORY, WIRE, SIDES, IMAGE = SIDES, NOWHERE };
 
 /* A tile, and where its rows are. */
@@ -22,15 +22,15 @@ struct tile {
 	uint8_t *row[SIDES][WBK__TILE_ROWS];
 	uint32_t image_off[WBK__TILE_ROWS];
 	uint64_t pos[WBK__TILE_ROWS];
-	/* A flat tile's factors of blocks: of the one that a row begins in, and those that follow.
-	 */
+	/* For a flat tile, the factors of blocks: of the block in which each row begins, and of
+	 * those that follow. */
 	uint64_t factor[WBK__TILE_BLOCKS][2];
 	const struct wbk_op *o;
 	uint32_t n_row, n_col;
-	/* All rows begin and end where wide accesses do, and so do the words of their sums. */
+	/* All rows begin and end at borders of wide accesses, and so do the words of their sums. */
 	uint32_t is_flat;
 	uint32_t across, blocks; /* of a row: wide accesses; blocks of the checkpoint, at most */
-	uint32_t pitch; /* from a row of a flat tile's image to the next */
+	uint32_t pitch; /* bytes from a row of a flat tile's image to the next */
 };
 
 /* A part of a sum. */
@@ -38,10 +38,10 @@ struct acc {
 	uint64_t v[2];
 };
 
-/* What this thread has added up and not handed in: many tiles in a row add to one sum. */
+/* What this thread has added up and not handed in: many successive tiles add to one sum. */
 struct sums {
 	struct acc acc;
-	uint32_t of; /* number of that sum */
+	uint32_t of; /* number of the sum */
 };
 
 /* ---- where things are ------------------------------------------------------------------------ */
@@ -53,8 +53,9 @@ struct corner {
 	uint32_t col0, n_row, n_col;
 };
 
-/* Tiles of an op whose rows are taken down its memory: some of them below each other, then those
- * beside these, so that what is at work together is near in memory and on the wire alike. */
+/* Order of the tiles of an op whose rows are taken down its memory: first some tiles below each
+ * other, then those beside these, so that tiles that are moved at the same time are close together
+ * both in memory and on the wire. */
 DEV void find_band(const struct wbk_op *o, uint32_t lines, uint32_t *line, uint32_t *col)
 {
 	uint32_t n = *line * o->col_tiles + *col, band = WBK__BAND * o->col_tiles;
@@ -65,7 +66,8 @@ DEV void find_band(const struct wbk_op *o, uint32_t lines, uint32_t *line, uint3
 	*col = n % band / high;
 }
 
-/* Rows of a tile that are neighbours in one dimension have all others in common. */
+/* The rows of a tile are neighbours in one dimension, and have the indices of all others in
+ * common. */
 DEV struct corner corner_of(const struct wbk_op *o, uint32_t number)
 {
 	uint32_t down = number / o->col_tiles, col = number % o->col_tiles, lines, line;
@@ -78,7 +80,8 @@ DEV struct corner corner_of(const struct wbk_op *o, uint32_t number)
 	} else {
 		for (unsigned d = 2; d > o->row_dim; d--)
 			c.row_step *= o->n[d];
-		lines = (o->n[o->row_dim] - 1) / o->tile_rows + 1; /* tiles behind each other */
+		/* Number of tiles behind each other */
+		lines = (o->n[o->row_dim] - 1) / o->tile_rows + 1;
 		line = down % lines;
 		down /= lines;
 		find_band(o, lines, &line, &col);
@@ -92,8 +95,9 @@ DEV struct corner corner_of(const struct wbk_op *o, uint32_t number)
 	return c;
 }
 
-/* The index of row *@left in a dimension of @n; *@left becomes what is left for those outside it.
- * A division of 64 bits is a hundred instructions, and hardly an op needs one. */
+/* The index of row *@left in a dimension of @n; *@left becomes the number that is left for the
+ * dimensions outside it.  A division of 64 bits takes a hundred instructions, and few ops need
+ * one. */
 DEV uint32_t take_index(uint64_t *left, uint32_t n)
 {
 	uint32_t at;
@@ -111,8 +115,8 @@ DEV uint32_t take_index(uint64_t *left, uint32_t n)
 	return at;
 }
 
-/* A row of the image begins like its row on the wire, modulo what one access moves, but at an
- * element's own alignment in any case. */
+/* A row of the image begins at the same address as its row on the wire, modulo the size of one
+ * access, but always at the alignment of an element. */
 DEV uint32_t shift_of(const struct wbk_op *o, const uint8_t *wire)
 {
 	uint32_t elem = o->wire_elem, shift = (uint32_t)(uintptr_t)wire & (WIDE - 1);
@@ -127,7 +131,7 @@ struct where {
 	uint64_t pos;
 };
 
-/** where_is - row @i of the tile whose corner is @c. */
+/** where_is - find row @i of the tile whose corner is @c. */
 DEV struct where where_is(const struct wbk_op *o, const struct corner *c, uint32_t i)
 {
 	uint64_t left = c->row0 + i * c->row_step;
@@ -143,7 +147,7 @@ DEV struct where where_is(const struct wbk_op *o, const struct corner *c, uint32
 	return w;
 }
 
-/* Where each row is, on all sides.  Is one of those of this thread not flat? */
+/* Find where each row is, on all sides.  Returns whether one of this thread's rows is not flat. */
 DEV int fill_rows(struct tile *t, const struct wbk_move_args *a, const struct wbk_op *o,
 	const struct corner *c)
 {
@@ -169,7 +173,8 @@ DEV int fill_rows(struct tile *t, const struct wbk_move_args *a, const struct wb
 	return all % WIDE != 0;
 }
 
-/** fill_factors - of the blocks that each row lies in, @blocks a row, for a flat tile. */
+/** fill_factors - write the factors of the blocks in which each row lies, @blocks for each row, for
+ * a flat tile. */
 DEV void fill_factors(struct tile *t, const struct wbk_sum_keys *k, const struct wbk_op *o,
 	const struct corner *c, uint32_t blocks)
 {
@@ -181,7 +186,7 @@ DEV void fill_factors(struct tile *t, const struct wbk_sum_keys *k, const struct
 	}
 }
 
-/** row_at - the first byte of row @i on one side; @image is asked for rows of the image alone. */
+/** row_at - the first byte of row @i on one side; @image is used only for rows of the image. */
 DEV uint8_t *row_at(const struct tile *t, uint4 *image, enum place at, uint32_t i)
 {
 	uint8_t *p;
@@ -195,7 +200,7 @@ DEV uint8_t *row_at(const struct tile *t, uint4 *image, enum place at, uint32_t 
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* @bytes bytes in @x, the first of them byte @at of its block, all in one block. */
+/* Add @bytes bytes in @x, of which the first is byte @at of its block; all are in one block. */
 DEV void add_bytes(const struct tile *t, struct acc *a, uint32_t at, uint32_t x, unsigned bytes)
 {
 	const uint32_t *k0 = t->table[0] + at / 4, *k1 = t->table[1] + at / 4;
@@ -211,7 +216,8 @@ DEV void add_bytes(const struct tile *t, struct acc *a, uint32_t at, uint32_t x,
 	}
 }
 
-/** add_words - four words times their keys, which lie 16 bytes aligned, to a lane of a sum. */
+/** add_words - add four words times their keys, which are aligned to 16 bytes, to a lane of a
+ * sum. */
 DEV void add_words(uint64_t *acc, const uint4 *x, const uint32_t *key)
 {
 	uint4 k = *(const uint4 *)(const void *)key;
@@ -222,7 +228,7 @@ DEV void add_words(uint64_t *acc, const uint4 *x, const uint32_t *key)
 	*acc += (uint64_t)x->w * k.w;
 }
 
-/* 16 bytes; their keys are read at once where they lie so. */
+/* Add 16 bytes; their keys are read in one access if they are aligned. */
 DEV void add_wide(const struct tile *t, struct acc *a, uint32_t at, const uint4 *x)
 {
 	if (at % WIDE == 0) {
@@ -236,7 +242,7 @@ DEV void add_wide(const struct tile *t, struct acc *a, uint32_t at, const uint4 
 	add_bytes(t, a, at + 12, x->w, 4);
 }
 
-/** add_block - a block's words, times the block's factor, to the sum. */
+/** add_block - add a block's words, times the block's factor, to the sum. */
 DEV void add_block(
 	const struct wbk_sum_keys *k, struct acc *sum, const struct acc *a, uint64_t block)
 {
@@ -246,15 +252,15 @@ DEV void add_block(
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Bytes of a row that some lanes move together, all in one block of the checkpoint. */
+/* Bytes of a row that several lanes move together, all in one block of the checkpoint. */
 struct piece {
 	const uint8_t *src;
 	uint8_t *dst; /* NULL: only the sum */
-	uint32_t bytes, at; /* at: of its first byte in the block */
+	uint32_t bytes, at; /* at: place of its first byte in the block */
 	uint32_t lane, lanes;
 };
 
-/* Bytes [@i, @end), both sides aligned. */
+/* Move bytes [@i, @end); both sides are aligned. */
 DEV void move_wide(const struct tile *t, const struct piece *p, uint32_t i, uint32_t end,
 	int has_sum, struct acc *a)
 {
@@ -269,7 +275,7 @@ DEV void move_wide(const struct tile *t, const struct piece *p, uint32_t i, uint
 	}
 }
 
-/* One access of 4, 2 or 1 bytes at @i. */
+/* Move 4, 2 or 1 bytes at @i in one access. */
 DEV void move_narrow(const struct tile *t, const struct piece *p, uint32_t i, unsigned width,
 	int has_sum, struct acc *a)
 {
@@ -289,7 +295,8 @@ DEV unsigned width_of(const struct piece *p)
 	return off == 0 ? 16 : off & 1 ? 1 : off & 2 ? 2 : 4;
 }
 
-/** move_piece - by the widest accesses that both sides allow; what is summed is added to @a. */
+/** move_piece - move a piece with the widest accesses that both sides allow; its sum is added to
+ * @a. */
 DEV void move_piece(const struct tile *t, const struct piece *p, int has_sum, struct acc *a)
 {
 	unsigned width = width_of(p);
@@ -310,7 +317,8 @@ DEV void move_piece(const struct tile *t, const struct piece *p, int has_sum, st
 		move_narrow(t, p, i < head ? i : i + mid, 1, has_sum, a);
 }
 
-/* Bytes [begin, end) of a row at @pos of the checkpoint; @p has its first byte. */
+/* Move bytes [begin, end) of a row that lies at @pos of the checkpoint; @p has the row's first
+ * byte. */
 DEV void move_part(const struct tile *t, const struct wbk_sum_keys *k, struct piece p, uint64_t pos,
 	uint32_t begin, uint32_t end, struct acc *sum)
 {
@@ -335,7 +343,8 @@ DEV void move_part(const struct tile *t, const struct wbk_sum_keys *k, struct pi
 	}
 }
 
-/* Element @x at (@row, @col), each byte by itself: it may lie in two blocks. */
+/* Add element @x at (@row, @col) to the sum, each byte by itself, since it may lie in two
+ * blocks. */
 DEV void sum_element(const struct tile *t, const struct wbk_sum_keys *k, uint32_t row, uint32_t col,
 	uint64_t x, struct acc *sum)
 {
@@ -350,7 +359,7 @@ DEV void sum_element(const struct tile *t, const struct wbk_sum_keys *k, uint32_
 	}
 }
 
-/* Elements that are no neighbours in the checkpoint, from where they lie now. */
+/* Add elements that are not neighbours in the checkpoint to the sum, from where they lie now. */
 DEV void sum_apart(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k,
 	enum place from, struct acc *sum)
 {
@@ -365,8 +374,8 @@ DEV void sum_apart(const struct tile *t, uint4 *image, const struct wbk_sum_keys
 	}
 }
 
-/* The tile's rows from one place to another.  Short rows are moved by a few lanes, several at once;
- * long ones in parts.  @k NULL: without sums. */
+/* Move the tile's rows from one place to another.  Short rows are moved by a few lanes each,
+ * several rows at once; long rows are moved in parts.  @k NULL: without sums. */
 DEV void move_rows(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k,
 	enum place from, enum place to, struct acc *sum)
 {
@@ -387,9 +396,9 @@ DEV void move_rows(const struct tile *t, uint4 *image, const struct wbk_sum_keys
 }
 
 /*
- * The same for a flat tile, which is nearly every one: its wide accesses are numbered row by row,
- * and a thread loads a few, of whatever rows they are, before it stores them, so that memory's
- * latency is paid once for all of them.
+ * The same for a flat tile, as nearly all tiles are: its wide accesses are numbered row by row, and
+ * a thread loads a few, from any rows, before it stores them, so that memory's latency is paid once
+ * for all of them.
  */
 DEV void add_flat(const struct tile *t, uint32_t row, uint32_t i, const uint4 *x, struct acc *sum)
 {
@@ -405,7 +414,7 @@ DEV void add_flat(const struct tile *t, uint32_t row, uint32_t i, const uint4 *x
 	sum->v[1] += a * factor[1];
 }
 
-/* Which of a flat tile's accesses: row, and number in it. */
+/* Identifies one of a flat tile's accesses: its row, and its number in the row. */
 struct spot {
 	uint32_t row, i;
 };
@@ -416,7 +425,8 @@ DEV uint4 *wide_at(const struct tile *t, uint4 *image, enum place at, const stru
 	return (uint4 *)(void *)row_at(t, image, at, p->row) + p->i;
 }
 
-/** read_wide, write_wide - of what is read or written once: caches need not keep it. */
+/** read_wide, write_wide - @is_once: the bytes are accessed only once, and caches need not keep
+ * them. */
 DEV uint4 read_wide(const void *p, int is_once)
 {
 #ifdef __CUDACC__
@@ -439,13 +449,14 @@ DEV void write_wide(void *p, uint4 x, int is_once)
 	*(uint4 *)p = x;
 }
 
-/** ahead_of - loads under way at once: an image is near. */
+/** ahead_of - number of loads under way at once: fewer with an image, which is near. */
 DEV unsigned ahead_of(const uint4 *image)
 {
 	return image ? 1 : AHEAD;
 }
 
-/** next_spot - the thread's next one: @down rows and @right accesses on, @across in a row. */
+/** next_spot - go to the thread's next access: @down rows and @right accesses further, with @across
+ * accesses in a row. */
 DEV void next_spot(uint32_t across, struct spot *p, uint32_t down, uint32_t right)
 {
 	p->row += down;
@@ -456,7 +467,7 @@ DEV void next_spot(uint32_t across, struct spot *p, uint32_t down, uint32_t righ
 	}
 }
 
-/** move_flat - all rows of a flat tile; @to NOWHERE: only the sum. */
+/** move_flat - move all rows of a flat tile; @to NOWHERE: only sum. */
 DEV void move_flat(const struct tile *t, uint4 *image, int has_sum, enum place from, enum place to,
 	struct acc *sum)
 {
@@ -488,13 +499,14 @@ DEV void move_flat(const struct tile *t, uint4 *image, int has_sum, enum place f
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Are elements that are neighbours on the wire none in the checkpoint? */
+/* Are there neighbours on the wire that are not neighbours in the checkpoint? */
 DEV int is_apart(const struct wbk_op *o)
 {
 	return o->n[3] > 1 && o->pos_stride[3] != o->wire_elem;
 }
 
-/* All threads of the block come here together. */
+/* Add what the threads have added up to the sum in memory.  All threads of the block must call it
+ * together. */
 DEV void hand_in(const struct wbk_move_args *a, struct sums *sum)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -506,8 +518,8 @@ DEV void hand_in(const struct wbk_move_args *a, struct sums *sum)
 	}
 }
 
-/** begin_tile - what all threads need of tile @number; all of the block call it together, and the
- *  sums of another op's are handed in before. */
+/** begin_tile - prepare what all threads need to know of tile @number.  All threads of the block
+ * must call it together; sums for another op are handed in first. */
 DEV void begin_tile(
 	struct tile *t, const struct wbk_move_args *a, uint32_t number, struct sums *sum)
 {
@@ -522,7 +534,7 @@ DEV void begin_tile(
 	}
 	blocks = c.n_col * o->wire_elem / WORDS_BLOCK + 2;
 	is_odd = o->is_fill || (a->sum && is_apart(o));
-	__syncthreads(); /* nobody is at the tile before */
+	__syncthreads(); /* no thread is at the previous tile any more */
 	if (threadIdx.x == 0) {
 		t->o = o;
 		t->n_row = c.n_row;
@@ -535,11 +547,11 @@ DEV void begin_tile(
 		fill_factors(t, a->keys, o, &c, blocks);
 	is_odd |= fill_rows(t, a, o, &c);
 	is_odd = __syncthreads_or(is_odd);
-	t->is_flat = !is_odd; /* all say the same */
+	t->is_flat = !is_odd; /* all threads write the same value */
 }
 
 /*
- * Of a flat tile with long rows a warp takes a block of the checkpoint at a time, which has one
+ * In a flat tile with long rows, a warp takes one block of the checkpoint at a time, which has one
  * factor.
  */
 DEV void move_block(const struct tile *t, const uint8_t *src, uint8_t *dst, uint32_t at,
@@ -569,7 +581,7 @@ DEV void move_block(const struct tile *t, const uint8_t *src, uint8_t *dst, uint
 	}
 }
 
-/** move_blocks - all rows of a flat tile with long rows; @to NOWHERE: only the sum. */
+/** move_blocks - move all rows of a flat tile with long rows; @to NOWHERE: only sum. */
 DEV void move_blocks(const struct tile *t, uint4 *image, int has_sum, enum place from,
 	enum place to, struct acc *sum)
 {
@@ -583,7 +595,8 @@ DEV void move_blocks(const struct tile *t, uint4 *image, int has_sum, enum place
 		uint32_t begin = i % t->blocks * WORDS_BLOCK, end = begin + WORDS_BLOCK - at;
 		struct acc a = {{0, 0}};
 
-		/* Blocks begin where the checkpoint's do, the first of a row where the row does. */
+		/* Blocks begin where the checkpoint's blocks do, but the first block of a row
+		 * begins where the row does. */
 		begin = begin < at ? 0 : begin - at;
 		end = end < row_bytes ? end : row_bytes;
 		if (begin >= end)
@@ -598,7 +611,7 @@ DEV void move_blocks(const struct tile *t, uint4 *image, int has_sum, enum place
 	}
 }
 
-/* The tile's rows, as they are moved best. */
+/* Move the tile's rows in the best way. */
 DEV void move_all(const struct tile *t, uint4 *image, const struct wbk_sum_keys *k, enum place from,
 	enum place to, struct acc *sum)
 {
@@ -617,7 +630,8 @@ DEV void move_all(const struct tile *t, uint4 *image, const struct wbk_sum_keys 
 	move_rows(t, image, k, from, to, sum);
 }
 
-/** load_table - the keys, once a block; begin_tile() is the barrier behind it. */
+/** load_table - load the keys, once for each block of threads; the barrier after it is in
+ * begin_tile(). */
 DEV void load_table(struct tile *t, const struct wbk_move_args *a)
 {
 	for (uint32_t i = threadIdx.x; a->sum && i < 2048; i += blockDim.x)

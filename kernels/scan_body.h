@@ -3,9 +3,9 @@
 #define WBK_SCAN_BODY_H
 /*
  * Shared by the kernels that go over tables of matrices (scan.cu, ids.cu): where a tile lies, and
- * how what its threads found is handed in.
+ * how its threads hand in what they found.
  *
- * A tile is WBK__SCAN_COLS columns of WBK__SCAN_ROWS rows.  A thread goes down a column; so all
+ * A tile is WBK__SCAN_COLS columns of WBK__SCAN_ROWS rows.  A thread goes down a column, so all
  * lanes of a warp are in the same row, side by side.
  */
 #include "kernels/gpu_body.h"
@@ -17,7 +17,7 @@ struct wbk_tile {
 	uint32_t copy;
 };
 
-/** tile_in - tile @number of an item whose rows [@row_begin, @row_end) are looked at. */
+/** tile_in - tile @number of an item whose rows [@row_begin, @row_end) are scanned. */
 DEV struct wbk_tile tile_in(uint32_t number, uint64_t row_begin, uint64_t row_end, uint64_t cols)
 {
 	uint64_t across = (cols - 1) / WBK__SCAN_COLS + 1;
@@ -31,13 +31,13 @@ DEV struct wbk_tile tile_in(uint32_t number, uint64_t row_begin, uint64_t row_en
 	return t;
 }
 
-/** has_columns - is there a column for one lane at least of the warp whose lane is at @c? */
+/** has_columns - is there a column for at least one lane of the warp that has a lane at @c? */
 DEV int has_columns(uint64_t c, uint64_t cols)
 {
 	return c - threadIdx.x % 32 < cols;
 }
 
-/** range_none - nothing yet. */
+/** range_none - a range with no elements. */
 DEV struct wbk_range range_none(void)
 {
 	struct wbk_range r = {0, UINT64_MAX, 0};
@@ -45,7 +45,7 @@ DEV struct wbk_range range_none(void)
 	return r;
 }
 
-/** range_note - one element more, number @at. */
+/** range_note - add one element, with index @at. */
 DEV void range_note(struct wbk_range *r, uint64_t at)
 {
 	r->n++;
@@ -53,7 +53,7 @@ DEV void range_note(struct wbk_range *r, uint64_t at)
 	r->last = at > r->last ? at : r->last;
 }
 
-/** range_hand_in - add what the lanes of a warp have; all of them call it. */
+/** range_hand_in - add what the lanes of a warp have to *@to; all lanes must call it. */
 DEV void range_hand_in(struct wbk_range *to, struct wbk_range r)
 {
 	if (!__ballot_sync(WBK_FULL, r.n != 0))
@@ -73,7 +73,7 @@ DEV void range_hand_in(struct wbk_range *to, struct wbk_range r)
 	atomicMax((wbk_u64 *)&to->last, (wbk_u64)r.last);
 }
 
-/** plane_row - element (@r, 0). */
+/** plane_row - address of element (@r, 0). */
 DEV uint8_t *plane_row(const struct wbk_plane *p, uint64_t r)
 {
 	return (uint8_t *)p->data + (int64_t)r * p->row_stride * (int64_t)p->elem;
@@ -86,10 +86,11 @@ DEV uint32_t elem_at(const void *p, uint64_t i, unsigned elem)
 }
 
 /**
- * WBK_COLUMNS - a kernel in which blocks take tiles in turns and a thread the columns of one
- * @type:	of the items, which have a matrix p
- * @column:	(args, number of the item, item, tile, column): lanes beyond the last column go
- * along
+ * WBK_COLUMNS - defines a kernel in which blocks take tiles in turns, and each thread a column of a
+ * tile
+ * @type:	type of the items, which must have a matrix p
+ * @column:	(args, number of the item, item, tile, column): also called for lanes beyond the
+ *		last column
  */
 #define WBK_COLUMNS(name, type, column)                                                            \
 	WBK_KERNEL(name, WBK__BLOCKS)(const struct wbk_scan_args a)                                \

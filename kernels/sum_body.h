@@ -30,14 +30,14 @@ struct keys {
 	vec even[2], odd[2];
 };
 
-/** add_products - a += words times their keys, even and odd words apart. */
+/** add_products - a += words times their keys; even and odd words are passed separately. */
 INLINE void add_products(struct acc *a, const struct keys *k, vec even, vec odd)
 {
 	for (unsigned i = 0; i < 2; i++)
 		a->l[i] = v_add(v_add(a->l[i], v_mul(even, k->even[i])), v_mul(odd, k->odd[i]));
 }
 
-/* One vector of data at @src, kept at @dst as well. */
+/* Add one vector of data at @src; it is also stored to @dst, as @m says. */
 INLINE void step(struct acc *a, const struct keys *k, const uint8_t *src, uint8_t *dst, enum mode m)
 {
 	vec v = v_load(src);
@@ -49,7 +49,7 @@ INLINE void step(struct acc *a, const struct keys *k, const uint8_t *src, uint8_
 	add_products(a, k, v, v_odd(src));
 }
 
-/** load_keys - keys of the words of one vector, the first of them number @at of the table. */
+/** load_keys - load the keys of the words of one vector; the first is number @at of the table. */
 INLINE struct keys load_keys(const struct wbk_sum_keys *k, int64_t at)
 {
 	const uint32_t *k0 = k->table[0] + at, *k1 = k->table[1] + at;
@@ -57,7 +57,8 @@ INLINE struct keys load_keys(const struct wbk_sum_keys *k, int64_t at)
 	return (struct keys){{v_load(k0), v_load(k1)}, {v_odd(k0), v_odd(k1)}};
 }
 
-/* Keys of the lanes in @m; the others are 0.  @at may lie outside the table where @m is not. */
+/* Load the keys of the lanes in @m; the others are 0.  @at may lie outside the table for lanes that
+ * are not in @m. */
 INLINE struct keys load_keys_mask(const struct wbk_sum_keys *k, int64_t at, vmask m)
 {
 	uintptr_t t0 = (uintptr_t)k->table[0] + (uintptr_t)(at * 4);
@@ -74,10 +75,11 @@ INLINE void flush(struct acc *t, const struct acc *a, const struct wbk_sum_keys 
 		t->l[i] = v_add(t->l[i], v_mul64(a->l[i], wbk__block_key(k->seed[i], block)));
 }
 
-/* What to fetch early: hardware does so only up to the end of a page, and nothing beyond the end of
- * a row is wanted but the next row. */
+/* What to prefetch: hardware does so only up to the end of a page, and beyond the end of a row only
+ * the next row is wanted. */
 struct ahead {
-	const uint8_t *end; /* of the row, or some more where that is likely to be wanted next */
+	/* End of the row, or a little more if that is likely to be wanted next */
+	const uint8_t *end;
 	int64_t skip; /* from there to the next row; 0 = there is none */
 	size_t dist; /* bytes from what is worked on to what is fetched */
 };
@@ -89,7 +91,7 @@ INLINE const uint8_t *ahead_of(const struct ahead *h, const uint8_t *p)
 	return p < h->end ? p : h->skip ? p + h->skip : NULL;
 }
 
-/* At most a block's words, all in one block.  STREAM wants dst aligned to a vector. */
+/* Add at most a block's words, all in one block.  STREAM needs dst aligned to a vector. */
 INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
 	size_t n, const struct ahead *h, enum mode m, struct acc *t)
 {
@@ -118,7 +120,7 @@ INLINE void piece(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, 
 	flush(t, &a, k, p / BLOCK);
 }
 
-/* The same vector, at @i, of four blocks; @next: what to fetch beside them. */
+/* Add the vector at @i of each of four blocks; @next: what to prefetch meanwhile. */
 INLINE void step4(struct acc a[4], const struct keys *q, const uint8_t *src, uint8_t *dst,
 	const uint8_t *const next[4], size_t i, enum mode m)
 {
@@ -133,7 +135,7 @@ INLINE void step4(struct acc a[4], const struct keys *q, const uint8_t *src, uin
 	step(&a[3], q, src + 12 * BLOCK, dst + 12 * BLOCK, m);
 }
 
-/** flush4 - the same for four blocks from @block on, whose sums begin anew. */
+/** flush4 - the same for four blocks from @block on; their sums are set to 0. */
 INLINE void flush4(struct acc *t, struct acc a[4], const struct wbk_sum_keys *k, uint64_t block)
 {
 	for (unsigned b = 0; b < 4; b++) {
@@ -143,9 +145,10 @@ INLINE void flush4(struct acc *t, struct acc a[4], const struct wbk_sum_keys *k,
 }
 
 /*
- * 4 * BLOCK words from any p: four streams one block apart, each the end of a block and the start
- * of the next one.  The vector that holds the border is multiplied twice, by the keys of its low
- * and of its high lanes, so that vectors keep their alignment and streaming stores stay possible.
+ * Add 4 * BLOCK words from any p: four streams one block apart, each of which is the end of a block
+ * and the start of the next one.  The vector that holds the border is multiplied twice, by the keys
+ * of its low and of its high lanes, so that vectors keep their alignment and streaming stores stay
+ * possible.
  */
 INLINE void quad(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
 	const struct ahead *h, enum mode m, struct acc *t)
@@ -181,8 +184,8 @@ INLINE void quad(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, u
 	flush4(t, a, k, p / BLOCK + 1);
 }
 
-/** mode_at - what to do with the words: nothing but the sum, or copy them, past the caches when
- *  @stream says so and @dst is aligned for that. */
+/** mode_at - what to do with the words: only sum them, or also copy them, bypassing the caches if
+ * @stream says so and @dst is aligned for that. */
 INLINE enum mode mode_at(const uint8_t *dst, bool stream)
 {
 	if (!dst)
@@ -190,7 +193,7 @@ INLINE enum mode mode_at(const uint8_t *dst, bool stream)
 	return stream && (uintptr_t)dst % (4 * VL) == 0 ? STREAM : COPY;
 }
 
-/* The first words of a run of @n; returns how many. */
+/* Add the first words of a run of @n words; returns how many. */
 INLINE size_t some(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
 	size_t n, const struct ahead *h, enum mode m, struct acc *t)
 {
@@ -204,7 +207,7 @@ INLINE size_t some(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src,
 	return n;
 }
 
-/* One run of words.  Streaming stores want aligned vectors: a first piece brings dst there. */
+/* Add one run of words.  Streaming stores need aligned vectors: a first piece makes dst aligned. */
 INLINE void run(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, uint8_t *dst,
 	size_t n_word, bool stream, const struct ahead *h, struct acc *t)
 {
@@ -228,7 +231,7 @@ INLINE void run(const struct wbk_sum_keys *k, uint64_t p, const uint8_t *src, ui
 	}
 }
 
-/* Ahead of row @row, whose words are [src, src + bytes). */
+/* What to prefetch in row @row, whose words are [src, src + bytes). */
 INLINE struct ahead ahead_of_row(
 	const struct wbk__rows *r, size_t row, const uint8_t *src, size_t bytes)
 {
