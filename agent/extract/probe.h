@@ -12,15 +12,16 @@
  *	wb_probe_finish()
  *
  * Every element of every checkpoint tensor has an id: (row_base + row, column).  Passes write the
- * ids' digits, as value-safe codes, through load_weights into the parameters; second differences
- * of what arrives are kept and turned back into strided copies.  Two constant passes before tell
- * copies from constants, unwritten elements and arithmetic; one hash pass after checks the result.
+ * ids' digits, as value-safe codes, through load_weights into the parameters; the second
+ * differences of what arrives are kept, and turned into strided copies.  Before these, two passes
+ * with constants distinguish copies from constants, unwritten elements and arithmetic; afterwards
+ * one hash pass checks the result.
  *
  * Parameters may lie on GPUs (has_devices): they are probed there (extract/device.h).
  *
- * The parameters' memory stays the caller's and must stay valid until destroy.  Probing destroys
- * its content; finish and destroy put it back (all of it with a snapshot, else what load_weights
- * does not write: the caller then reloads).
+ * The caller owns the parameters' memory, which must stay valid until destroy.  Probing overwrites
+ * its content; finish and destroy put it back (with a snapshot all of it, else only what
+ * load_weights does not write, and the caller then reloads).
  *
  * Threads: one thread at a time per probe; calls may start short-lived threads.  Layer: extract.
  */
@@ -37,10 +38,11 @@ struct wb_srcmap;
 /* What a piece of memory is to the worker. */
 enum wb_probe_role {
 	WB_PROBE_PARAM = 0, /* a parameter: must be a copy, and is in the map */
-	/* Those that follow are left alone where they share memory with another one, or have a
-	 * shape that cannot be; what is no copy in them is no fault (wb_probe_outside()). */
+	/* Attributes and witnesses are left alone if they share memory with another piece, or have
+	 * an impossible shape; elements of them that are not copies are no fault
+	 * (wb_probe_outside()). */
 	WB_PROBE_ATTRIBUTE = 1, /* in the map when load_weights writes it and it is a copy */
-	WB_PROBE_WITNESS = 2, /* never in the map: looked at, and put back */
+	WB_PROBE_WITNESS = 2, /* never in the map: only looked at, and put back */
 };
 
 /* One parameter of the worker, as the framework holds it. */
@@ -80,18 +82,19 @@ enum wb_fill_kind {
 
 struct wb_probe_opts {
 	uint32_t threads; /* 0 = 2, or fewer when there are fewer CPUs */
-	uint64_t record_max; /* records a parameter and field may take; 0 = 4 Mi */
+	uint64_t record_max; /* most records of one field of a parameter; 0 = 4 Mi */
 	uint64_t seed; /* of the hash pass; 0 = a fixed one */
 	uint32_t n_hash; /* hash passes; 0 = 1 */
-	bool has_devices; /* parameters, and tensors to fill, may lie on GPUs: the driver is asked
-			   */
+	/* parameters, and tensors to fill, may lie on GPUs, so the driver is asked */
+	bool has_devices;
 	bool keep_no_snapshot; /* the caller reloads after probing: save only unwritten elements */
 	const char *cache_dir; /* NULL = no cache; created when missing */
-	const char *cache_key; /* what else the map depends on (loader's version); NULL = "" */
-	/* At the begin (@done 0) and end (@done 1) of each pass; may be NULL. */
+	/* Names what else the map depends on (loader's version); NULL = "" */
+	const char *cache_key;
+	/* Called at the beginning (@done 0) and end (@done 1) of each pass; may be NULL. */
 	void (*on_progress)(void *cookie, const struct wb_pass *pass, int done);
 	void *cookie;
-	/* As in weightbridge/extract.h: in create and in each next_pass.  May be NULL. */
+	/* As in weightbridge/extract.h; called in create and in each next_pass.  May be NULL. */
 	int (*agree)(void *cookie, uint32_t said, uint32_t *all);
 	void *agree_cookie;
 };
@@ -101,19 +104,19 @@ struct wb_probe_opts {
  * @m:		borrowed until destroy
  * @param:	borrowed for the call (names are copied); the data is read and written until destroy
  * @opts:	borrowed for the call; NULL = defaults
- * Returns 0; -EINVAL (shape, stride or type that cannot be, elements of one parameter that
- * overlap, two parameters that share memory in ways that cannot be one layout: both named);
- * -ENOMEM.  Release with wb_probe_destroy().
+ * Returns 0; -EINVAL (an impossible shape, stride or type; elements of one parameter that overlap;
+ * two parameters that share memory in a way that cannot be one layout: both are named); -ENOMEM.
+ * Release with wb_probe_destroy().
  */
 int wb_probe_create(const struct wb_manifest *m, const struct wb_probe_param *param, uint32_t n,
 	const struct wb_probe_opts *opts, struct wb_probe **out, struct wb_err *err);
-/** wb_probe_destroy - puts parameters back unless finish did.  NULL is allowed. */
+/** wb_probe_destroy - put the parameters back unless finish did, and free.  NULL is allowed. */
 void wb_probe_destroy(struct wb_probe *p);
 
 /**
  * wb_probe_next_pass - begin the next pass; may prefill parameters
- * Returns 1 and fills @pass; 0 when no pass is left (call finish); -ENOMEM; -EINVAL when the pass
- * before was not ended; what agree returned.
+ * Returns 1 and fills @pass; 0 when no pass is left (call finish); -ENOMEM; -EINVAL when the
+ * previous pass was not ended; or what agree returned.
  */
 int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *err);
 
@@ -140,33 +143,34 @@ int wb_probe_end_pass(
 	struct wb_probe *p, const struct wb_probe_param *param, uint32_t n, struct wb_err *err);
 
 /**
- * wb_probe_gone - memory of parameter @i at @data was freed by load_weights: not touched again
+ * wb_probe_gone - load_weights has freed the memory of parameter @i at @data: it is not touched
+ * again
  * @data:	where it was, at create or in the last end_pass; anything else is ignored
- * A fault of the parameter.  Call it before the end_pass of the pass that did it, or before
- * destroy.
+ * This counts as a fault of the parameter.  Call it before the end_pass of the pass that freed it,
+ * or before destroy.
  */
 void wb_probe_gone(struct wb_probe *p, uint32_t i, const void *data);
 
 /**
  * wb_probe_finish - put the parameters back and hand out the map
- * Returns 0; WB_ENOTCOPY with all faults in one sentence (cut at its length;
- * wb_probe_faults() has all); -EINVAL while passes are left, when it was called before, or when
- * there are elements and none is a copy; -ENOMEM; -EIO: a device failed, and what lay on it could
- * not be put back.
+ * Returns 0; WB_ENOTCOPY with all faults in one sentence (cut to its length; wb_probe_faults() has
+ * all); -EINVAL while passes are left, when it was called before, or when there are elements and
+ * none is a copy; -ENOMEM; -EIO: a device failed, and what lay on it could not be put back.
  */
 int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *err);
 
 /**
  * wb_probe_outside - after finish: what load_weights writes that is not in the map
- * Attributes that are no copy, and witnesses that are written from the checkpoint: lines of a name,
- * a tab and a reason; "" = none.
+ * These are attributes that are not copies, and witnesses that are written from the checkpoint.
+ * Each line is a name, a tab and a reason; "" = none.
  */
 const char *wb_probe_outside(struct wb_probe *p);
 
 /** wb_probe_faults - one line for each parameter range that is not a copy; "" = none.  Valid until
  *  the next call. */
 const char *wb_probe_faults(struct wb_probe *p);
-/** wb_probe_notes - what a person may want to know (a cache file ignored ...), one a line. */
+/** wb_probe_notes - what a person may want to know (a cache file was ignored ...), one note per
+ * line. */
 const char *wb_probe_notes(struct wb_probe *p);
 
 #endif
