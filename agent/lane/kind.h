@@ -2,10 +2,10 @@
 #ifndef WB_LANE_KIND_H
 #define WB_LANE_KIND_H
 /*
- * What a kind of lane has to write; lane.h says what it promises to its user.
+ * What a kind of lane has to implement; lane.h says what it promises to its user.
  *
- * Besides the kinds of this folder there are lanes that are only models: their time is not that of
- * a processor.  Threads: as lane.h says.  Layer: lane (L2).
+ * Besides the kinds of this folder there are lanes that only model one: their time is simulated.
+ * Threads: as lane.h says.  Layer: lane (L2).
  */
 #include "lane/lane.h"
 

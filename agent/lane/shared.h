@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define WB_LANE_SHM_MAGIC 0x314c4257u /* "WBL1" */
-#define WB_LANE_SHM_BOXES 128u /* of an entry */
+#define WB_LANE_SHM_BOXES 128u /* most boxes of an entry */
 #define WB_LANE_SHM_ENTRIES 64u
 
 struct wb_lane_shm_entry {
