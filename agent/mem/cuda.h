@@ -6,11 +6,11 @@
  *
  * No CUDA header and no CUDA library is needed to build: these are facts of the driver's binary
  * interface, which is the same from CUDA 12 on (make check-cuda compares them with cuda.h).  The
- * library is opened by its name where it is there, so that one program runs on nodes with and
+ * library is opened by its name if it is installed, so that one program runs on nodes with and
  * without a GPU.  Handles are pointers or numbers without a type of their own; results are
- * WBCU_SUCCESS or another number of the driver, which nobody above mem sees (mem/gpu.h).
+ * WBCU_SUCCESS or another number of the driver, which no code above mem sees (mem/gpu.h).
  *
- * Threads: as the driver's: any, with a context current in the calling thread.  Layer: mem (L1).
+ * Threads: as for the driver: any, with a context current in the calling thread.  Layer: mem (L1).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -56,14 +56,14 @@ enum { /* of a device */
 	WBCU_DEVICE_HAS_DMABUF = 124,
 };
 
-enum { /* of a pointer; the type of what is written behind each */
+enum { /* attributes of a pointer; each comment begins with the type of the value */
 	WBCU_POINTER_MEMORY_TYPE = 2, /* unsigned; 0 = the driver does not know it */
 	WBCU_POINTER_DEVICE = 9, /* int, the device's number in this process */
 	WBCU_POINTER_IS_IPC_CAPABLE = 10, /* int */
 	WBCU_POINTER_RANGE_START = 11, /* uint64_t: of the allocation, or of the reserved range */
 	WBCU_POINTER_RANGE_BYTES = 12, /* size_t */
 	WBCU_POINTER_HANDLE_TYPES = 14, /* uint64_t, a set of WBCU_HANDLE_* */
-	WBCU_POINTER_BLOCK_BYTES = 18, /* size_t: of the mapping that it lies in */
+	WBCU_POINTER_BLOCK_BYTES = 18, /* size_t: of the mapping in which it lies */
 	WBCU_POINTER_BLOCK_START = 19, /* uint64_t */
 };
 
@@ -79,7 +79,7 @@ enum {
 	WBCU_HOST_PORTABLE = 1, /* pinned for all contexts */
 	WBCU_HOST_MAPPED = 2, /* and readable by devices */
 	WBCU_STREAM_NON_BLOCKING = 1,
-	WBCU_EVENT_BLOCKING = 1, /* who waits for it sleeps; without, it spins */
+	WBCU_EVENT_BLOCKING = 1, /* a thread that waits for it sleeps; without this flag it spins */
 	WBCU_EVENT_NO_TIMING = 2,
 };
 
@@ -210,11 +210,11 @@ struct wbcu {
 /* clang-format on */
 
 /**
- * wbcu_load - open the driver's library, once a process
- * Blocks at the first call (cuInit: up to seconds where devices have to be woken).
+ * wbcu_load - open the driver's library, once in a process
+ * Blocks at the first call (cuInit: up to seconds if devices have to be woken).
  * @out:	static
- * 0; -ENOTSUP: no library, one that lacks a function, or no device that it can use; the sentence
- * says which.  The answer stays the same for as long as the process lives.
+ * 0; -ENOTSUP: there is no library, it lacks a function, or it finds no usable device; the sentence
+ * says which.  The result stays the same for as long as the process lives.
  */
 int wbcu_load(const struct wbcu **out, struct wb_err *err);
 
