@@ -4,16 +4,18 @@
 /*
  * A channel: whole frames in order to one peer and back.
  *
- * The seam of the control plane: TLS (tls.h, listen.h) is one implementation, the simulator's is
- * another.  What a frame is, only the framer knows (proto's wb_frame_length): net never looks
- * inside.
+ * This is the interface below the control plane: TLS (tls.h, listen.h) is one implementation, the
+ * simulator has another.  Only the framer knows what a frame is (proto's wb_frame_length): net
+ * never looks inside.
  *
- * Life: created by a connect or handed out by a listener; wb_chan_bind() sets the callbacks;
- * on_closed comes exactly once, never from inside a call on the channel, and is the last: after it
- * returns the channel is freed.  wb_chan_close() asks for it; a lost peer brings it unasked.
+ * Life: a channel is created by a connect or handed out by a listener; wb_chan_bind() sets the
+ * callbacks.  on_closed is called exactly once, never from inside a call on the channel, and is the
+ * last callback: after it returns the channel is freed.  It follows wb_chan_close(), or the loss of
+ * the peer.
  *
- * A half-open peer is not noticed by a channel: users send heartbeats.  One that is there and does
- * not read, or does not end what it has begun to say, is: see stuck_ns (tls.h).
+ * A channel does not notice a half-open connection: users send heartbeats.  It does notice a peer
+ * that is there and does not read, or does not finish a frame that it has begun: see stuck_ns
+ * (tls.h).
  * Threads: the loop's.  Layer: net (L1).
  */
 #include "base/err.h"
@@ -33,40 +35,41 @@ struct wb_chan;
  * wb_framer_fn - length of the frame that begins with @head
  * @head:	WB_FRAME_HEAD_BYTES bytes, untrusted
  * @total_out:	bytes of the whole frame, at least WB_FRAME_HEAD_BYTES
- * Returns 0 or negative with a sentence, which closes the channel.  Caps live here: the channel
- * allocates what the framer allows.
+ * Returns 0 or negative with a sentence, which closes the channel.  The framer enforces caps: the
+ * channel allocates what the framer allows.
  */
 typedef int (*wb_framer_fn)(
 	void *cookie, const uint8_t *head, size_t *total_out, struct wb_err *err);
 
 struct wb_chan_cb {
 	void *cookie;
-	/* Connected and authenticated; frames may be sent.  Only for channels that were dialled. */
+	/* Connected and authenticated; frames may be sent.  Only for dialled channels. */
 	void (*on_open)(void *cookie, struct wb_chan *ch);
 	/* One whole frame; @frame is borrowed for the call. */
 	void (*on_frame)(void *cookie, struct wb_chan *ch, const uint8_t *frame, size_t bytes);
-	/* The end; why->code is 0 after wb_chan_close() or when the peer closed in order. */
+	/* The channel has ended; why->code is 0 after wb_chan_close() or when the peer closed in
+	 * order. */
 	void (*on_closed)(void *cookie, struct wb_chan *ch, const struct wb_err *why);
-	/* Optional: a frame of so many bytes begins.  0; -EAGAIN: not now, and nothing more is read
-	 * before wb_chan_resume(); another code: @cookie's owner has closed the channel. */
+	/* Optional: a frame of @bytes bytes begins.  Returns 0; -EAGAIN: not now, and nothing more
+	 * is read before wb_chan_resume(); another code: @cookie's owner has closed the channel. */
 	int (*on_head)(void *cookie, struct wb_chan *ch, size_t bytes);
-	/* Optional: the peer does not get on (stuck_ns): close the channel.  NULL = it just ends.
-	 */
+	/* Optional: the peer makes no progress (stuck_ns): close the channel.  NULL = the channel
+	 * just ends. */
 	void (*on_stuck)(void *cookie, struct wb_chan *ch, const struct wb_err *why);
-	/* Optional: what was queued has been given to the system; never from inside a call on the
-	 * channel. */
+	/* Optional: everything queued has been given to the system; never called from inside a call
+	 * on the channel. */
 	void (*on_room)(void *cookie, struct wb_chan *ch);
 };
 
 /* How far the peer of an accepted channel has come. */
 enum wb_chan_trust {
-	WB_CHAN_CLAIMS, /* it has said who it is, and that is looked at */
-	WB_CHAN_PROVED, /* it is so */
+	WB_CHAN_CLAIMS, /* it has said who it is, and this is being checked */
+	WB_CHAN_PROVED, /* the check has succeeded */
 };
 
 struct wb_chan_ops {
 	int (*send)(struct wb_chan *ch, const void *frame, size_t bytes);
-	/* may be NULL: what is lent is copied */
+	/* may be NULL: then lent bytes are copied */
 	int (*send_lent)(
 		struct wb_chan *ch, const void *head, size_t bytes, const struct wb_lent *rest);
 	void (*close)(struct wb_chan *ch);
@@ -76,7 +79,8 @@ struct wb_chan_ops {
 	int (*binding)(const struct wb_chan *ch, uint8_t *out); /* may be NULL */
 	int (*trust)(struct wb_chan *ch, enum wb_chan_trust how_far); /* may be NULL */
 	void (*limit)(struct wb_chan *ch, size_t frame_bytes_max); /* may be NULL */
-	void (*resume)(struct wb_chan *ch); /* may be NULL: of who never calls on_head */
+	/* May be NULL, if the implementation never calls on_head */
+	void (*resume)(struct wb_chan *ch);
 };
 
 /* First member of every implementation. */
@@ -85,7 +89,7 @@ struct wb_chan {
 	struct wb_chan_cb cb;
 };
 
-/** wb_chan_bind - set the callbacks; again = from now on. */
+/** wb_chan_bind - set the callbacks; a second call replaces them. */
 static inline void wb_chan_bind(struct wb_chan *ch, const struct wb_chan_cb *cb)
 {
 	ch->cb = *cb;
@@ -95,8 +99,8 @@ static inline void wb_chan_bind(struct wb_chan *ch, const struct wb_chan_cb *cb)
  * wb_chan_send - queue one frame
  * @frame:	whole frame, copied
  * Returns 0 (queued, not delivered); -EAGAIN when the queue is at its cap (the peer does not
- * read: slow down or close); -EMSGSIZE above the cap by itself; -ENOTCONN before on_open or after
- * the end began; -ENOMEM.
+ * read: slow down or close); -EMSGSIZE when the frame alone is above the cap; -ENOTCONN before
+ * on_open or after the channel began to end; -ENOMEM.
  */
 static inline int wb_chan_send(struct wb_chan *ch, const void *frame, size_t bytes)
 {
@@ -104,16 +108,16 @@ static inline int wb_chan_send(struct wb_chan *ch, const void *frame, size_t byt
 }
 
 /**
- * wb_chan_send_lent - the same for a frame whose end many channels send
- * @head:	its beginning, copied, @bytes of it
+ * wb_chan_send_lent - the same for a frame whose last part is sent on many channels
+ * @head:	the first @bytes bytes of the frame, copied
  * @rest:	what follows, not copied: given back when the system has it, or the channel has
- *		ended; not on failure
+ *		ended; on failure it is not taken
  */
 int wb_chan_send_lent(
 	struct wb_chan *ch, const void *head, size_t bytes, const struct wb_lent *rest);
 
-/** wb_chan_close - send what is queued (for a bounded time), then end.  Further frames of the peer
- *  are dropped.  Calling it again does nothing. */
+/** wb_chan_close - send what is queued (for a bounded time), then end the channel.  Further frames
+ * of the peer are dropped.  Calling it again does nothing. */
 static inline void wb_chan_close(struct wb_chan *ch)
 {
 	ch->ops->close(ch);
@@ -125,9 +129,8 @@ static inline const char *wb_chan_peer(const struct wb_chan *ch)
 	return ch->ops->peer(ch);
 }
 
-/** wb_chan_put, wb_chan_stop - wb_chan_send() (no descriptors) and wb_chan_close() for who has it
- * as a pointer only.
- */
+/** wb_chan_put, wb_chan_stop - wb_chan_send() (without descriptors) and wb_chan_close() for callers
+ * that have the channel as a void pointer. */
 static inline int wb_chan_put(
 	void *ch, const void *frame, size_t bytes, const int *fds, uint32_t n_fd)
 {
@@ -136,7 +139,7 @@ static inline int wb_chan_put(
 	return wb_chan_send(ch, frame, bytes);
 }
 
-/** wb_chan_put_lent - wb_chan_send_lent() for who has the channel as a pointer only. */
+/** wb_chan_put_lent - wb_chan_send_lent() for callers that have the channel as a void pointer. */
 static inline int wb_chan_put_lent(
 	void *ch, const void *head, size_t bytes, const struct wb_lent *rest)
 {
@@ -148,31 +151,33 @@ static inline void wb_chan_stop(void *ch)
 	wb_chan_close(ch);
 }
 
-/** wb_chan_identity - key id that the peer proved to hold ("" with certificates). */
+/** wb_chan_identity - id of the key that the peer has proved to have ("" with certificates). */
 static inline const char *wb_chan_identity(const struct wb_chan *ch)
 {
 	return ch->ops->identity(ch);
 }
 
 /**
- * wb_chan_trust - tell the listener, which has room for so many strangers only
- * 0; -EUSERS: too many claims of that address are looked at already: turn it away, it may come
- * again.
+ * wb_chan_trust - tell the listener how far the peer is trusted, since it has only limited room for
+ * strangers
+ * 0; -EUSERS: too many claims from the peer's address are being checked already: refuse the peer,
+ * which may come again.
  */
 static inline int wb_chan_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
 {
 	return ch->ops->trust ? ch->ops->trust(ch, how_far) : 0;
 }
 
-/** wb_chan_limit - from now on a frame of more bytes ends the channel, whatever the framer allows:
- *  for whom nothing is known of yet.  0 = no such limit. */
+/** wb_chan_limit - from now on a frame with more bytes ends the channel, even if the framer allows
+ * it: for peers of which nothing is known yet.  0 = no such limit. */
 static inline void wb_chan_limit(struct wb_chan *ch, size_t frame_bytes_max)
 {
 	if (ch->ops->limit)
 		ch->ops->limit(ch, frame_bytes_max);
 }
 
-/** wb_chan_resume - take the frame that on_head put off.  It is asked again, from the loop. */
+/** wb_chan_resume - read on after on_head has put off a frame.  on_head is called again for it,
+ * from the loop. */
 static inline void wb_chan_resume(struct wb_chan *ch)
 {
 	if (ch->ops->resume)
@@ -186,8 +191,9 @@ static inline size_t wb_chan_queued(const struct wb_chan *ch)
 }
 
 /**
- * wb_chan_binding - what both ends of this connection know, and no other connection has, as hex
- * Whoever shows it here has made what he shows for this connection.  Only while open.
+ * wb_chan_binding - a value that only the two ends of this connection know, and no other connection
+ * has, as hex
+ * A message that contains it was made for this connection.  Only while the channel is open.
  * Returns 0, -ENOTSUP (no TLS), -ENOTCONN or -EIO; then @out is "".
  */
 static inline int wb_chan_binding(const struct wb_chan *ch, char out[WB_CHAN_BINDING_TEXT])

@@ -11,16 +11,17 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-/* A call from the loop that needs no memory; embedded in what it is about. */
+/* A deferred call that needs no allocation; embedded in the struct that it concerns. */
 struct wb__defer {
 	struct wb__defer *next;
 	wb_loop_fn fn;
 	void *cookie;
 };
-/** wb__defer - call @d->fn soon, from the loop; @d is the caller's and is not queued already. */
+/** wb__defer - call @d->fn soon, from the loop; @d is the caller's and must not be queued
+ * already. */
 void wb__defer(struct wb_loop *loop, struct wb__defer *d);
 
-/** wb__addr_text - "1.2.3.4:5" or "[::1]:5". */
+/** wb__addr_text - write "1.2.3.4:5" or "[::1]:5" to @out. */
 void wb__addr_text(const struct sockaddr *sa, char *out, size_t cap);
 #define WB__PEER_MAX 128
 
@@ -36,26 +37,28 @@ static inline bool wb__source_equal(const struct wb__source *a, const struct wb_
 {
 	return !memcmp(a->a, b->a, sizeof(a->a));
 }
-/** wb__source_is_here - from 127.0.0.1, ::1 or a unix socket: from within this pod or machine. */
+/** wb__source_is_here - the connection is from 127.0.0.1, ::1 or a unix socket: from within this
+ * pod or machine. */
 bool wb__source_is_here(const struct wb__source *s);
 
-/** wb__tcp_bind - a socket that listens on @host ("" or NULL = all addresses, of both families) and
- *  @port (0 = any).  0, with @fd and the port; or negative: "@what on HOST:PORT: " and why it is
- *  not to be had, and what to do. */
+/** wb__tcp_bind - make a socket that listens on @host ("" or NULL = all addresses, of both
+ * families) and @port (0 = any).  0, with *@fd and the port; or negative with the sentence "@what
+ * on HOST:PORT: ", why it is not available, and what to do. */
 int wb__tcp_bind(const char *what, const char *host, uint16_t port, int *fd, uint16_t *port_out,
 	struct wb_err *err);
 
-/* A file of ours in the file system, to know it again. */
+/* Identifies a file that we made, to recognize it later. */
 struct wb__unix_file {
 	char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 	dev_t dev;
 	ino_t ino; /* 0 = there is none */
 };
-/** wb__unix_bind - a socket of @type that listens on @path; one that nobody answers on is replaced.
- *  0; negative with a sentence, and *fd is to be closed unless negative. */
+/** wb__unix_bind - make a socket of @type that listens on @path; an old socket on which nobody
+ * answers is replaced.  0; or negative with a sentence: then the caller closes *@fd unless it is
+ * negative. */
 int wb__unix_bind(const char *path, int type, mode_t mode, struct wb__unix_file *f, int *fd,
 	struct wb_err *err);
-/** wb__unix_remove - the file, where it is still ours. */
+/** wb__unix_remove - remove the file, if it is still ours. */
 void wb__unix_remove(const struct wb__unix_file *f);
 
 /** wb__accept_pause - true when @e means that this process is out of descriptors or memory:
@@ -66,26 +69,29 @@ bool wb__accept_pause(int e);
 /* ---- unix sockets (seq.c) -------------------------------------------------------------------- */
 
 struct wb_seq;
-/** wb__seq_set_gone - what to call when a connection that was handed out is freed: its listener
- *  counts them. */
+/** wb__seq_set_gone - set what to call when a connection that was handed out is freed, since its
+ * listener counts these. */
 void wb__seq_set_gone(struct wb_seq *s, void (*on_gone)(void *cookie), void *cookie);
 
 /* ---- TLS contexts (tls.c) -------------------------------------------------------------------- */
 
-/* What the key callbacks learn of one connection; SSL_get_app_data() of its SSL. */
+/* What the key callbacks learn about one connection; it is SSL_get_app_data() of the connection's
+ * SSL. */
 struct wb__tls_seen {
 	struct wb_tls *tls;
 	char identity[WB_PSK_ID_MAX]; /* key id that the client named */
 	bool was_named, was_found;
 };
 
-/** wb__tls_ref - one more reference, for wb_tls_put(); returns @t. */
+/** wb__tls_ref - take one more reference, to be released with wb_tls_put(); returns @t. */
 struct wb_tls *wb__tls_ref(struct wb_tls *t);
-/** wb__tls_is_server - made by wb_tls_server_create(). */
+/** wb__tls_is_server - @t was made by wb_tls_server_create(). */
 bool wb__tls_is_server(const struct wb_tls *t);
-/** wb__tls_ssl - a connection's SSL on @fd; @host: dialled, NULL at a server.  NULL: no memory. */
+/** wb__tls_ssl - make a connection's SSL on @fd; @host: the dialled host; NULL at a server.  NULL:
+ * no memory. */
 SSL *wb__tls_ssl(struct wb_tls *t, int fd, const char *host, struct wb__tls_seen *seen);
-/** wb__tls_sentence - why the handshake on @ssl failed, and what to fix; clears OpenSSL's queue. */
+/** wb__tls_sentence - set the sentence: why the handshake on @ssl failed, and what to fix; clears
+ * OpenSSL's queue.  Returns the code. */
 int wb__tls_sentence(SSL *ssl, const struct wb__tls_seen *seen, const char *peer, int ssl_error,
 	int sys_error, struct wb_err *err);
 /** wb__tls_check - after a handshake: was the key really used?  0 or -EACCES. */
@@ -98,19 +104,20 @@ struct wb__chan_owner { /* a listener's hooks; NULL members are not called */
 	void *gone_cookie;
 	void (*on_ready)(void *cookie, struct wb_chan *ch); /* handshake done */
 	void (*on_failed)(void *cookie, struct wb_chan *ch, const char *peer,
-		const struct wb_err *why); /* it failed; frees itself after */
+		/* The handshake failed; the channel frees itself afterwards */
+		const struct wb_err *why);
 	void (*on_gone)(void *gone_cookie); /* a ready channel was freed */
 	int (*on_trust)(void *gone_cookie, enum wb_chan_trust how_far);
 };
 
-/** wb__tls_accept - server side of a connected socket; takes @fd_take on success.  @waited_ns: of
- *  limits->connect_ns, gone by already. */
+/** wb__tls_accept - server side of a connected socket; takes @fd_take on success.  @waited_ns: how
+ * much of limits->connect_ns has passed already. */
 int wb__tls_accept(struct wb_loop *loop, struct wb_tls *tls, int fd_take, const char *peer,
 	const struct wb_chan_limits *limits, uint64_t waited_ns, const struct wb__chan_owner *owner,
 	struct wb_chan **out);
 /** wb__tls_abandon - end a channel whose handshake is not done; no callback. */
 void wb__tls_abandon(struct wb_chan *ch);
-/** wb__tls_end - end one that is open, at once. */
+/** wb__tls_end - end an open channel at once. */
 void wb__tls_end(struct wb_chan *ch, const struct wb_err *why);
 
 #endif

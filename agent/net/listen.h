@@ -8,14 +8,15 @@
  * anything else is handed out as a raw socket with that byte still unread, when the listener has
  * an on_raw, and closed otherwise.
  *
- * Who connects is a stranger until it has proved who it is: by the handshake, where that takes a
- * key, else when wb_chan_trust() says so.  Of strangers there are so many in all and of one
- * address; when the house is full, the address that has most of them gives one up for an address
- * that has fewer, else the oldest goes that has not got on.  Those whose claim is looked at
- * (WB_CHAN_CLAIMS) are counted for themselves: 1024, 256 of one address.  Handshakes of one address
- * but this pod's own begin at a pace, 64 at once and then 32 a second, since they take our
- * processor: who comes faster waits, and is turned away where that is past its deadline.  Silent
- * connections end at a deadline. Threads: the loop's.  Layer: net (L1).
+ * A peer is a stranger until it has proved who it is: by the handshake, if that requires a key,
+ * else when wb_chan_trust() says so.  The number of strangers is bounded in all and for each
+ * address.  When all places are taken, the address that has most of them gives one up for an
+ * address that has fewer, else the oldest stranger that has made no progress is closed.  Peers
+ * whose claim is being checked (WB_CHAN_CLAIMS) are counted separately: 1024, 256 of one address.
+ * Handshakes of one address, except this pod's own, begin at a bounded rate, 64 at once and then 32
+ * a second, since they take processor time: a peer that comes faster waits, and is refused if its
+ * turn is after its deadline.  Silent connections end at a deadline.  Threads: the loop's.  Layer:
+ * net (L1).
  */
 #include "net/tls.h"
 
@@ -41,20 +42,20 @@ struct wb_listen_opts {
 	struct wb_chan_limits limits;
 	uint32_t conns_max; /* in all; 0 = 4096 */
 	uint32_t pending_max; /* strangers; 0 = 256 */
-	/* Of one address but this pod's own; 0 = 64.  Pods rarely share one: those on the host's
-	 * network do, and those behind a gateway of another cluster. */
+	/* Strangers of one address, except this pod's own; 0 = 64.  Pods rarely share an address:
+	 * only those on the host's network, and those behind a gateway of another cluster. */
 	uint32_t source_max;
-	bool proves_later; /* a handshake proves nothing: it takes wb_chan_trust() */
+	bool proves_later; /* a handshake proves nothing: wb_chan_trust() is needed */
 };
 
 /** wb_listen - bind and listen.  0; -EADDRINUSE, -EADDRNOTAVAIL, -EACCES, ... (address named);
- *  -EINVAL; -ENOMEM.  Blocks for the name of the host (use an address). */
+ * -EINVAL; -ENOMEM.  Blocks to look up a host name (use an address). */
 int wb_listen(struct wb_loop *loop, const struct wb_listen_opts *o, const struct wb_listen_cb *cb,
 	struct wb_listener **out, struct wb_err *err);
-/** wb_listener_port - the port bound. */
+/** wb_listener_port - the port on which it listens. */
 uint16_t wb_listener_port(const struct wb_listener *l);
-/** wb_listener_close - stop listening, drop unfinished connections (no callback) and free.
- *  Channels handed out live on.  NULL is allowed. */
+/** wb_listener_close - stop listening, drop unfinished connections (without callback), and free.
+ * Channels that were handed out continue.  NULL is allowed. */
 void wb_listener_close(struct wb_listener *l);
 
 #endif

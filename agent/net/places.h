@@ -2,26 +2,27 @@
 #ifndef WB_NET_PLACES_H
 #define WB_NET_PLACES_H
 /*
- * Who may stay when more come than there is room for: strangers at a port, of whom nothing is known
- * but the address they come from.
+ * Decides who may stay when more connections come than there is room for: strangers at a port, of
+ * whom nothing is known except the address from which they come.
  *
- * So many in all, and of one address (but from within this pod, which nobody else can be).  When
- * all places are taken, the address that has most of them gives one to an address that has fewer,
- * its oldest; else the oldest goes that has had its time, of an address that has more than who
- * comes: who has many would crowd out who is slow once else; else the oldest of an address that
- * has far more, also a firm one, and one that waits for us: a few addresses that ask for what
- * takes long would have all places else.  Of many that come at once those before stay: they are
- * nearly through. No sockets and no clock in here.  Threads: the loop's.  Layer: net (L1),
- * internal.
+ * Places are bounded in all and for each address (except this pod itself, which nobody else can
+ * be).  When all places are taken, the address that has most of them gives its oldest one to an
+ * address that has fewer.  If that cannot be, the oldest goes that has had its time, of an address
+ * that has more than the newcomer's: otherwise an address with many could displace one that is slow
+ * once.  If there is none, the oldest goes of the address that has most, if this has far more, even
+ * one that is firm or waits for us: otherwise a few addresses that ask for what takes long could
+ * hold all places.  Of many that come at once, the earlier ones stay, since they are nearly done.
+ * No sockets and no clock in here.  Threads: the loop's.  Layer: net (L1), internal.
  */
 #include "net/internal.h"
 
-struct wb__place { /* embedded in what it is about */
+struct wb__place { /* embedded in the struct that it concerns */
 	struct wb__place *next, **prev; /* oldest first; prev NULL = in no list */
 	struct wb__source source;
 	uint64_t since_ns;
-	uint64_t patience_ns; /* it has had its time so long after since_ns; UINT64_MAX = never */
-	bool is_firm; /* before that it does not make room for an address with somewhat fewer */
+	uint64_t patience_ns; /* it has had its time this long after since_ns; UINT64_MAX = never */
+	/* Until it has had its time it does not make room for an address with somewhat fewer */
+	bool is_firm;
 };
 
 struct wb__places {
@@ -31,13 +32,13 @@ struct wb__places {
 
 /** wb__places_init - @n_max places in all, @source_max of one address. */
 void wb__places_init(struct wb__places *s, uint32_t n_max, uint32_t source_max);
-/** wb__places_room - may one from @source come?  @out: who has to go for it, or NULL.  False: no.
- */
+/** wb__places_room - may one more from @source come?  @out: the place that has to go for it, or
+ * NULL.  False: no. */
 bool wb__places_room(const struct wb__places *s, const struct wb__source *source, uint64_t now_ns,
 	struct wb__place **out);
-/** wb__place_take - @p with source, since_ns and patience_ns set. */
+/** wb__place_take - add @p, in which source, since_ns and patience_ns are set. */
 void wb__place_take(struct wb__places *s, struct wb__place *p);
-/** wb__place_leave - again does nothing. */
+/** wb__place_leave - take @p out of the list; a second call does nothing. */
 void wb__place_leave(struct wb__places *s, struct wb__place *p);
 
 #endif

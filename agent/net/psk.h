@@ -24,24 +24,24 @@ struct wb_psk {
 };
 
 /**
- * wb_psk_read - key from a file of 64..128 hex digits (white space around is allowed)
- * @id:		names the key towards peers, at most WB_PSK_ID_MAX - 1 bytes
+ * wb_psk_read - read a key from a file of 64..128 hex digits (white space around them is allowed)
+ * @id:		names the key to peers, at most WB_PSK_ID_MAX - 1 bytes
  * Blocks.  Returns 0; -EPERM when group or others may read or write the file, or it belongs to
  * somebody else than this user or root (the sentence has the command that fixes it); -ENOENT (with
  * the command that makes one), -EACCES, ...; -EBADMSG for other content.
  */
 int wb_psk_read(const char *path, const char *id, struct wb_psk *out, struct wb_err *err);
-/** wb_psk_clear - wipe. */
+/** wb_psk_clear - overwrite the key. */
 void wb_psk_clear(struct wb_psk *k);
 
-/** wb_hmac_sha256 - 0 or -ENOMEM. */
+/** wb_hmac_sha256 - compute the HMAC of @data into @out.  0 or -ENOMEM. */
 int wb_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
 	uint8_t out[WB_MAC_BYTES]);
-/** wb_bytes_equal - comparison in constant time. */
+/** wb_bytes_equal - compare in constant time. */
 bool wb_bytes_equal(const void *a, const void *b, size_t bytes);
-/** wb_random_bytes - from the system's generator.  0 or -EIO. */
+/** wb_random_bytes - fill @out from the system's generator.  0 or -EIO. */
 int wb_random_bytes(void *out, size_t bytes);
-/** wb_hex_parse - @bytes bytes from exactly 2 * @bytes digits.  0 or -EINVAL. */
+/** wb_hex_parse - read @bytes bytes from exactly 2 * @bytes hex digits.  0 or -EINVAL. */
 int wb_hex_parse(const char *s, void *out, size_t bytes);
 
 #endif
