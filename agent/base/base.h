@@ -2,7 +2,7 @@
 #ifndef WB_BASE_BASE_H
 #define WB_BASE_BASE_H
 /*
- * Small words every module uses: array length, min/max, checked arithmetic, assertions.
+ * Small helpers that every module uses: array length, min/max, checked arithmetic, assertions.
  *
  * assert() stays on in release builds; wb_dassert() is for the chunk path, debug builds only.
  * Layer: base (L0).  Any thread.
@@ -24,14 +24,14 @@
 #endif
 
 /** wb_mul_u64, wb_add_u64 - the result in *@out; false when it does not fit in 64 bits, and then
- *  *@out is of no use. */
+ * *@out is meaningless. */
 static inline bool wb_mul_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
 	return !__builtin_mul_overflow(a, b, out);
 }
 
-/** wb_add_u64 - the sum in *@out; false when it does not fit in 64 bits, and then *@out is of no
- *  use. */
+/** wb_add_u64 - the sum in *@out; false when it does not fit in 64 bits, and then *@out is
+ * meaningless. */
 static inline bool wb_add_u64(uint64_t a, uint64_t b, uint64_t *out)
 {
 	return !__builtin_add_overflow(a, b, out);

@@ -2,7 +2,7 @@
 #ifndef WB_BASE_CLOCK_H
 #define WB_BASE_CLOCK_H
 /*
- * Time as a thing one passes in, so that tests and the simulator own it.
+ * A clock that is passed to its users, so that tests and the simulator can control time.
  *
  * Monotonic nanoseconds from an arbitrary start.  Layer: base (L0).
  */
@@ -18,7 +18,7 @@ struct wb_clock {
 
 extern const struct wb_clock wb_clock_real; /* CLOCK_MONOTONIC */
 
-/* A clock that tests turn by hand. */
+/* A clock that tests set by hand. */
 struct wb_fake_clock {
 	struct wb_clock clock;
 	uint64_t now;

@@ -10,13 +10,13 @@
  */
 #include <stdarg.h>
 
-/* Domain codes, where errno has no word.  Outside errno's range. */
+/* Codes of this project, for what errno has no code.  Outside errno's range. */
 enum {
 	WB_EVERSION = -4001, /* the peer speaks another protocol version */
 	WB_EPLAN = -4002, /* plan digest differs, or the plan is not valid */
 	WB_ECKSUM = -4003, /* bytes do not match their checksum */
 	WB_ESTALE = -4004, /* an older epoch, transfer or generation */
-	WB_EABORTED = -4005, /* the transfer ended, old weights intact */
+	WB_EABORTED = -4005, /* the transfer ended, and old weights are intact */
 	WB_ETORN = -4006, /* parameters hold a mix of two versions */
 	WB_ENOTCOPY = -4007, /* load_weights does something that is not a copy */
 	WB_EUNKNOWN = -4008, /* how the transfer ended is not known */
@@ -41,8 +41,8 @@ int wb_err_wrap(struct wb_err *err, int code, const char *fmt, ...)
 const char *wb_strerror(int code);
 
 #ifdef WB_ANALYZE
-/* make analyze: GCC's analyzer looks into one file at a time.  It is told that these return what
- * they are given, and that it is negative. */
+/* make analyze: GCC's analyzer looks into one file at a time.  This tells it that wb_err_set() and
+ * the like return the code they are given, and that it is negative. */
 static inline int wb__err_negative(int rc)
 {
 	if (rc >= 0)

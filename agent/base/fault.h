@@ -2,7 +2,7 @@
 #ifndef WB_BASE_FAULT_H
 #define WB_BASE_FAULT_H
 /*
- * Faults on demand (WB_FAULT): so that a user can see what the system does when things break.
+ * Faults on demand (WB_FAULT), so that a user can see what the system does when things break.
  *
  *	WB_FAULT = RULE [; RULE]...		RULE = ACTION=PLACE[:PROPERTY]...
  *
@@ -33,8 +33,8 @@
  *			within the version / transfer that is named)
  *	version=V	only this version		transfer=T	only this transfer
  *	rail=N		only this rail			seed=S		of the probability
- * At wire and rail the rail alone is known, at attach, plan, ready and activate nothing, elsewhere
- * version and transfer: a rule that names what is not known there is refused.
+ * At wire and rail only the rail is known; at attach, plan, ready and activate nothing; elsewhere
+ * version and transfer.  A rule that names a property that is not known at its place is refused.
  *
  * e.g. `flip=wire:0.01`, `kill=recv:chunk=5:version=6`, `stall=rail0:2s`, `delay=wire:5ms:0.1`.
  *
@@ -88,13 +88,14 @@ struct wb_fault_hit {
 	uint64_t bit; /* FLIP: a random number; take it modulo the bits there are */
 };
 
-/** wb_fault_parse - rules of @text (NULL or "" gives *out = NULL).  0, -EINVAL with a sentence that
- *  names the rule, -ENOMEM.  Release with wb_fault_destroy(). */
+/** wb_fault_parse - read the rules in @text (NULL or "" gives *out = NULL).  0, -EINVAL with a
+ * sentence that names the rule, -ENOMEM.  Release with wb_fault_destroy(). */
 int wb_fault_parse(const char *text, struct wb_fault **out, struct wb_err *err);
 void wb_fault_destroy(struct wb_fault *f);
 #define WB_FAULT_ALL ((1u << WB_FAULT_PLACES) - 1)
-/** wb_fault_check - that @who ("the operator") has all places (bits of enum wb_fault_place) and
- *  rails that rules of @f name.  0, or -EINVAL with a sentence that lists those it has. */
+/** wb_fault_check - check that program @who ("the operator") has all places and rails that the
+ * rules of @f name; @has: its places, bits of enum wb_fault_place.  0, or -EINVAL with a sentence
+ * that lists what it has. */
 int wb_fault_check(const struct wb_fault *f, const char *who, unsigned has, uint32_t n_rail,
 	struct wb_err *err);
 
@@ -110,7 +111,8 @@ static inline unsigned wb_fault_hit(struct wb_fault *f, enum wb_fault_place plac
 	return f ? wb__fault_hit(f, place, at, hit) : (hit->actions = 0);
 }
 
-/** wb_fault_phase - wb_fault_hit() where only kill counts, outside of transfers. */
+/** wb_fault_phase - wb_fault_hit() for places outside of transfers, where only kill has an
+ * effect. */
 static inline void wb_fault_phase(struct wb_fault *f, enum wb_fault_place place)
 {
 	struct wb_fault_at at = {WB_FAULT_ANY, WB_FAULT_ANY, WB_FAULT_ANY};

@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 /**
- * wb_file_read - all of a file, pipe or device, until its end
- * @max:	greatest size that is taken, in bytes
- * @out:	the bytes and a NUL behind them, which @bytes does not count; wb_free()
- * What was read is wiped from memory that is let go on the way: files may hold secrets.
+ * wb_file_read - read all of a file, pipe or device, until its end
+ * @max:	greatest size that is accepted, in bytes
+ * @out:	the bytes, followed by a NUL that @bytes does not count; release with wb_free()
+ * Memory that is freed meanwhile is wiped first, since files may hold secrets.
  * Returns 0; -EFBIG when there is more than @max; -ENOMEM; or the system's errno.  Blocks.
  */
 int wb_file_read(const char *path, size_t max, uint8_t **out, size_t *bytes);

@@ -15,9 +15,10 @@ struct wb_digest {
 
 #define WB_DIGEST_TEXT 40 /* "xxh128:" + 32 hex + NUL */
 
-/** wb_digest_of - of @bytes bytes.  Not keyed: no proof against who chooses the bytes. */
+/** wb_digest_of - the digest of @bytes bytes.  It is not keyed, so it proves nothing against
+ * somebody who chooses the bytes. */
 struct wb_digest wb_digest_of(const void *p, size_t bytes);
-/** wb_digest_eq - true when both are the same; two that are none are equal. */
+/** wb_digest_eq - true when both are the same; two digests that are none are equal. */
 static inline bool wb_digest_eq(struct wb_digest a, struct wb_digest b)
 {
 	return a.hi == b.hi && a.lo == b.lo;
@@ -29,7 +30,7 @@ static inline bool wb_digest_is_none(struct wb_digest a)
 }
 /** wb_digest_text - write the text form into @out (WB_DIGEST_TEXT bytes); returns @out. */
 char *wb_digest_text(struct wb_digest d, char *out);
-/** wb_digest_parse - 0, or -EINVAL when @s is not a digest's text form. */
+/** wb_digest_parse - read a digest's text form.  0, or -EINVAL when @s is none. */
 int wb_digest_parse(const char *s, struct wb_digest *out);
 /** wb_hash64 - seeded 64-bit hash of a byte string. */
 uint64_t wb_hash64(const void *p, size_t bytes, uint64_t seed);
@@ -43,8 +44,8 @@ static inline uint64_t wb_mix64(uint64_t x)
 }
 
 /* A seeded generator (splitmix64): the same seed gives the same sequence everywhere. */
-/** wb_apart_ns - a wait of @ns, half of it by chance (@seed: who waits, and for the which time), so
- *  that of many who failed at once each tries again at another moment: [ns / 2, ns * 3 / 2). */
+/** wb_apart_ns - a random wait in [ns / 2, ns * 3 / 2), so that when many fail at once, each tries
+ * again at another moment.  @seed: made of who waits, and of the number of the try. */
 static inline uint64_t wb_apart_ns(uint64_t ns, uint64_t seed)
 {
 	return ns / 2 + (uint64_t)(((unsigned __int128)wb_mix64(seed) * ns) >> 64);
@@ -53,7 +54,7 @@ static inline uint64_t wb_apart_ns(uint64_t ns, uint64_t seed)
 struct wb_rng {
 	uint64_t state;
 };
-/** wb_rng_u64 - the next number of the sequence; one thread a generator. */
+/** wb_rng_u64 - the next number of the sequence; only one thread may use a generator. */
 static inline uint64_t wb_rng_u64(struct wb_rng *r)
 {
 	r->state += 0x9e3779b97f4a7c15u;

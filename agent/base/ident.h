@@ -2,8 +2,9 @@
 #ifndef WB_BASE_IDENT_H
 #define WB_BASE_IDENT_H
 /*
- * Which object, which epoch: made once, and passed on whole, so that nobody derives one name of it
- * from another.  Values; two are the same when the _eq() below says so.
+ * Identities of objects and epochs: each is made once and passed on whole, so that no code derives
+ * one of its names from another.  These are values; two are the same when the _eq() function below
+ * says so.
  * Layer: base (L0).  Any thread.
  */
 #include <stdbool.h>
@@ -11,13 +12,12 @@
 
 #define WB_OBJECT_TEXT 32
 
-/* A transfer object, as the operator's WELCOME names it.  One that is deleted and made again is
- * another. */
+/* A transfer object, as the operator's WELCOME names it.  An object that is deleted and made again
+ * is another one. */
 struct wb_object_id {
 	uint64_t uid; /* the operator's number for it; 0 = none yet */
-	uint64_t hash; /* of the text: what bulk connections and names of files have */
-	char text[WB_OBJECT_TEXT]; /* 16 hex digits: what messages of agents and names of keys have
-				    */
+	uint64_t hash; /* hash of text: used by bulk connections and in names of files */
+	char text[WB_OBJECT_TEXT]; /* 16 hex digits: used in messages of agents and names of keys */
 };
 
 /* A plan of an object; numbers rise within a term. */
@@ -35,7 +35,7 @@ static inline bool wb_object_id_eq(const struct wb_object_id *a, const struct wb
 	return a->uid == b->uid;
 }
 
-/** wb_epoch_id_eq - the same epoch of the same object? */
+/** wb_epoch_id_eq - are they the same epoch of the same object? */
 static inline bool wb_epoch_id_eq(const struct wb_epoch_id *a, const struct wb_epoch_id *b)
 {
 	return a->term == b->term && a->number == b->number &&

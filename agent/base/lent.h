@@ -2,10 +2,10 @@
 #ifndef WB_BASE_LENT_H
 #define WB_BASE_LENT_H
 /*
- * Bytes that many send at once, and nobody copies.
+ * Bytes that several senders use at once, and none of them copies.
  *
- * The lender keeps them as they are until each borrower has given them back; borrowers are on the
- * lender's thread.  Layer: base.
+ * The lender keeps the bytes unchanged until each borrower has given them back; borrowers are on
+ * the lender's thread.  Layer: base.
  */
 #include <stddef.h>
 

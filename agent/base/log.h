@@ -2,12 +2,12 @@
 #ifndef WB_BASE_LOG_H
 #define WB_BASE_LOG_H
 /*
- * One event a line on stderr: text for people, JSON for machines.
+ * One line on stderr for each event: text for people, JSON for machines.
  *
  * The message is constant; what varies goes into typed fields, so that lines can be grouped:
  *	WB_LOG_INFO("agent", "peer connected", WB_S("peer", name), WB_U("rail", i));
  * The level is tested before the arguments are evaluated; errno survives.  Never tokens, keys or
- * weights.  Any thread (one write(2) a line).  Not on the chunk path.  Layer: base (L0).
+ * weights.  Any thread (one write(2) for each line).  Not on the chunk path.  Layer: base (L0).
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,14 +32,16 @@ struct wb_field {
 
 extern int wb_log_level_max; /* set before threads start */
 
-/** wb_log_emit - write the line, whatever the level: the macros below test that first.  @fields
- *  ends with a WB_FIELD_END; nothing is kept.  A line that cannot be written is lost in silence. */
+/** wb_log_emit - write the line, whatever the level: the macros below test the level first.
+ * @fields ends with a WB_FIELD_END; nothing is kept.  A line that cannot be written is lost
+ * silently. */
 void wb_log_emit(
 	enum wb_log_level level, const char *mod, const char *msg, const struct wb_field *fields);
 
 #define WB_LOG_FIELDS_MAX 14 /* more are an error of the compiler */
 
-/* What is not given is zero: WB_FIELD_END.  The first element is there for the comma after it. */
+/* Elements that are not given are zero, which is WB_FIELD_END.  The first element is only there for
+ * the comma after it. */
 #define WB_LOG_AT(level, mod, msg, ...)                                                            \
 	do {                                                                                       \
 		if ((int)(level) <= wb_log_level_max)                                              \
@@ -52,14 +54,14 @@ void wb_log_emit(
 #define WB_LOG_INFO(mod, ...) WB_LOG_AT(WB_LOG_INFO_, mod, __VA_ARGS__)
 #define WB_LOG_DEBUG(mod, ...) WB_LOG_AT(WB_LOG_DEBUG_, mod, __VA_ARGS__)
 
-/* Of lines that others can cause as often as they like; zero to begin with. */
+/* A bound for lines that others can cause as often as they like; zero at the start. */
 struct wb_log_bound {
 	uint64_t filled_ns;
 	uint32_t lines, left_out;
 };
-/** wb_log_may - one more of these lines, at @now_ns of a clock that does not go back?  20 at once,
- *  then one each 3 s.  False: there were enough, it is only counted; the next one that may comes
- *  after a line of @mod that says how many were left out. */
+/** wb_log_may - may one more of these lines be written, at @now_ns of a clock that does not go
+ * back?  20 at once, then one every 3 s.  False: there were enough, and the line is only counted;
+ * before the next line that is allowed, a line of @mod says how many were left out. */
 bool wb_log_may(struct wb_log_bound *b, const char *mod, uint64_t now_ns);
 
 /**

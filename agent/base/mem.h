@@ -13,18 +13,19 @@
 
 /** wb_alloc - malloc of @bytes (at least 1), or NULL.  Free with wb_free(). */
 void *wb_alloc(size_t bytes) __attribute__((malloc));
-/** wb_zalloc - zeroed array of @n elements of @bytes, NULL on overflow or exhaustion. */
+/** wb_zalloc - zeroed array of @n elements of @bytes each; NULL on overflow, or when memory is
+ * short. */
 void *wb_zalloc(size_t n, size_t bytes) __attribute__((malloc));
 /** wb_realloc_array - grow @p to @n elements of @bytes; @p is intact when NULL is returned. */
 void *wb_realloc_array(void *p, size_t n, size_t bytes);
-/** wb_strdup, wb_strndup - a copy of @s, of at most @n of its bytes, with a NUL; NULL when memory
- *  is short.  wb_free(). */
+/** wb_strdup, wb_strndup - a copy of @s, or of at most @n of its bytes, with a NUL; NULL when
+ * memory is short.  Release with wb_free(). */
 char *wb_strdup(const char *s) __attribute__((malloc));
 char *wb_strndup(const char *s, size_t n) __attribute__((malloc));
-/** wb_free - frees; NULL is allowed. */
+/** wb_free - free memory; NULL is allowed. */
 void wb_free(void *p);
-/** wb_free_wiped - the same for memory of malloc() that held a secret: all of the block is zeroed
- *  first. */
+/** wb_free_wiped - the same for memory from malloc() that held a secret: the whole block is zeroed
+ * first. */
 void wb_free_wiped(void *p);
 /** wb_memdup - copy of @bytes bytes, or NULL. */
 void *wb_memdup(const void *p, size_t bytes) __attribute__((malloc));
@@ -38,10 +39,10 @@ void *wb_memdup(const void *p, size_t bytes) __attribute__((malloc));
  */
 int wb_grow(void *pp, size_t *cap, size_t need, size_t max, size_t elem_bytes);
 
-/** wb_mem_allow - from now on this thread may take @bytes more than it gives back; what is above
- *  fails, as if memory were short.  0 = no bound. */
+/** wb_mem_allow - from now on this thread may allocate at most @bytes more than it frees;
+ * allocations above this fail, as if memory were short.  0 = no bound. */
 void wb_mem_allow(uint64_t bytes);
-/** wb_mem_over - something has failed since, for that reason. */
+/** wb_mem_over - has an allocation failed because of wb_mem_allow() since it was called? */
 int wb_mem_over(void);
 
 /* Tests: fail allocation number @n from now on this thread (1 = the next; 0 = never). */

@@ -7,8 +7,8 @@
  * A program has one static table of metrics; a metric's number is its row.  Names follow
  * wb_<noun>_<unit>_total, base units (seconds, bytes); labels come from small sets, never from
  * names of peers or versions.  A histogram has buckets at powers of two.
- * Threads: one (the loop).  Other threads keep their own counts, which the loop sets here when it
- * is asked.  Layer: base (L0).
+ * Threads: one (the loop).  Other threads keep their own counts, which the loop writes here when
+ * metrics are asked for.  Layer: base (L0).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -35,13 +35,13 @@ void wb_metrics_destroy(struct wb_metrics *m);
 
 /* @label: values in the order of the table's names (NULL without labels); copied.  When memory is
  * short the value is lost: a metric is never a reason to fail. */
-/** wb_metric_add - counter or gauge += @v. */
+/** wb_metric_add - add @v to a counter or gauge. */
 void wb_metric_add(struct wb_metrics *m, unsigned id, const char *const *label, double v);
-/** wb_metric_set - gauge, or counter kept elsewhere, = @v. */
+/** wb_metric_set - set a gauge, or a counter that is kept elsewhere, to @v. */
 void wb_metric_set(struct wb_metrics *m, unsigned id, const char *const *label, double v);
-/** wb_metric_observe - one more value of a histogram. */
+/** wb_metric_observe - add a value to a histogram. */
 void wb_metric_observe(struct wb_metrics *m, unsigned id, const char *const *label, double v);
-/** wb_metric_forget - drop all series whose first @n_label labels are these. */
+/** wb_metric_forget - drop all series whose first @n_label labels are @label. */
 void wb_metric_forget(
 	struct wb_metrics *m, unsigned id, unsigned n_label, const char *const *label);
 /** wb_metric_get - value of a counter or gauge, number of values of a histogram; for tests. */

@@ -2,7 +2,7 @@
 #ifndef WB_BASE_PORTFILE_H
 #define WB_BASE_PORTFILE_H
 /*
- * The ports a program listens on, for whoever started it with port 0.  Layer: base (L0).
+ * The ports on which a program listens, for whoever started it with port 0.  Layer: base (L0).
  */
 #include <stdint.h>
 
@@ -13,8 +13,9 @@ struct wb_ports {
 	uint16_t probes; /* 0 = there are none */
 };
 
-/** wb_port_file_write - write "listen N\nhttp M\n", and "probes P\n", to @path, whole or not at all
- *  (readers wait for the name).  @path NULL or "" is 0.  0 or -errno.  Blocks. */
+/** wb_port_file_write - write "listen N\nhttp M\n", and "probes P\n", to @path, completely or not
+ * at all (readers wait for the file to appear).  With @path NULL or "" it does nothing.  0 or
+ * -errno.  Blocks. */
 int wb_port_file_write(const char *path, const struct wb_ports *p, struct wb_err *err);
 
 #endif

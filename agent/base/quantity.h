@@ -8,9 +8,10 @@
  */
 #include <stdint.h>
 
-/** wb_quantity - bytes of 1000, 512Mi, 1.5Gi, 10M: digits, maybe a fraction, then nothing, k, M, G,
- *  T (powers of 1000), Ki, Mi, Gi or Ti (of 1024).  A part of a byte counts as one.
- *  0; -EINVAL for anything else; -ERANGE above 2^63 - 1.  @out is written on success alone. */
+/** wb_quantity - read 1000, 512Mi, 1.5Gi or 10M as bytes: digits, optionally a fraction, then
+ * nothing, k, M, G, T (powers of 1000), Ki, Mi, Gi or Ti (of 1024).  A part of a byte counts as one
+ * byte.
+ * 0; -EINVAL for anything else; -ERANGE above 2^63 - 1.  @out is written only on success. */
 int wb_quantity(const char *s, uint64_t *out);
 
 #endif

@@ -4,10 +4,10 @@
 /*
  * A bounded queue between exactly two threads: one pushes, one pops.
  *
- * Items have a fixed size and are copied; what they point to changes owner with them.  Full is
- * -EAGAIN and the caller keeps the item: back-pressure instead of growth.  Push releases, pop
- * acquires: what the producer wrote before the push is seen after the pop.  No lock, no system
- * call; waking the other side is the caller's business.  Layer: base (L0).
+ * Items have a fixed size and are copied; what they point to changes owner with them.  When the
+ * queue is full a push returns -EAGAIN and the caller keeps the item: back-pressure instead of
+ * growth.  Push releases, pop acquires: what the producer wrote before the push is seen after the
+ * pop.  No lock, no system call; waking the other side is the caller's business.  Layer: base (L0).
  */
 #include "base/base.h"
 #include "base/mem.h"
@@ -44,14 +44,14 @@ static inline int wb_ring_init(struct wb_ring *r, size_t items, size_t item_byte
 	return 0;
 }
 
-/* Both sides must have stopped. */
+/* Free the ring; both sides must have stopped. */
 static inline void wb_ring_finish(struct wb_ring *r)
 {
 	wb_free(r->item);
 	r->item = NULL;
 }
 
-/** wb_ring_room - items that can be pushed now; producer only. */
+/** wb_ring_room - number of items that can be pushed now; producer only. */
 static inline size_t wb_ring_room(struct wb_ring *r)
 {
 	size_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);

@@ -2,8 +2,8 @@
 #ifndef WB_BASE_UNIXSOCK_H
 #define WB_BASE_UNIXSOCK_H
 /*
- * Datagrams with descriptors over unix SOCK_SEQPACKET sockets: what a worker and its agent do
- * alike.  Each call is one try: who waits, and how, is the caller's affair.
+ * Datagrams with descriptors over unix SOCK_SEQPACKET sockets: what a worker and its agent have in
+ * common.  Each call is one try: waiting is up to the caller.
  *
  * No signal is raised; everything made is close-on-exec and non-blocking.  Any thread, one at a
  * time for each socket.  Layer: base (L0).
@@ -14,8 +14,8 @@
 
 #define WB_UNIX_FDS_MAX 32 /* of one datagram */
 
-/** wb_unix_dial - a connected socket, or a negative errno (-ENAMETOOLONG for a long path; -EAGAIN
- *  at once while the backlog is full). */
+/** wb_unix_dial - connect; returns the socket, or a negative errno (-ENAMETOOLONG for a long path;
+ * -EAGAIN, at once, while the backlog is full). */
 int wb_unix_dial(const char *path);
 
 /**
@@ -31,7 +31,8 @@ int wb_unix_send(int fd, const void *p, size_t bytes, const int *fds, uint32_t n
  * @fds:	WB_UNIX_FDS_MAX entries, written; the descriptors are the caller's, also those that
  *		came with a datagram that did not fit
  * @flags:	MSG_TRUNC: longer than @cap; MSG_CTRUNC: not all descriptors are here
- * The length, 0 for an empty datagram and at the end of the connection, or a negative errno.
+ * Returns the length, 0 for an empty datagram and at the end of the connection, or a negative
+ * errno.
  */
 ssize_t wb_unix_recv(int fd, void *p, size_t cap, int *fds, uint32_t *n_fd, int *flags);
 
