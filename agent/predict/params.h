@@ -2,8 +2,8 @@
 #ifndef WB_PREDICT_PARAMS_H
 #define WB_PREDICT_PARAMS_H
 /*
- * The numbers that the models go by, one row each: field, word on the command line, default, least,
- * greatest, and what it is with where the default comes from.
+ * The parameters of the models, one row each: field, word on the command line, default, least,
+ * greatest, and a text that says what it is and where the default comes from.
  *
  * Layer: predict (L4).  Any thread.
  */
@@ -69,12 +69,12 @@ struct wb_predict_params {
 #undef P
 };
 
-/** wb_predict_defaults - every parameter at its default. */
+/** wb_predict_defaults - all parameters with their defaults. */
 struct wb_predict_params wb_predict_defaults(void);
-/** wb_predict_set - take settings as "word=number,word=number".  0; -EINVAL with a sentence that
- *  names the word and what it may be, and some of @text may have been taken. */
+/** wb_predict_set - apply settings of the form "word=number,word=number".  0; -EINVAL with a
+ * sentence that names the word and its range; a part of @text may have been applied then. */
 int wb_predict_set(struct wb_predict_params *p, const char *text, struct wb_err *err);
-/** wb_predict_list - append a line a parameter, for --help: word, default, range, text. */
+/** wb_predict_list - append a line for each parameter, for --help: word, default, range, text. */
 void wb_predict_list(struct wb_buf *out);
 
 #endif

@@ -4,11 +4,11 @@
 /*
  * One transfer of a plan, carried out by the agents' own flow over modelled hardware.
  *
- * Times are seconds from the trainers' call.  EWTT: until the last engine goes on.  AGST: how long
- * a worker stands still, the mean of all (the names of the paper's section 4.1).
+ * Times are seconds from the trainers' call.  EWTT: until the last engine continues.  AGST: how
+ * long a worker is stopped, the mean of all workers (the names are from the paper's section 4.1).
  *
  * The same input gives the same times on every machine.  Blocks for as long as the agents' loops
- * would be busy together.  Threads: any, each call for itself.  Layer: predict (L4).
+ * would be busy together.  Threads: any; calls are independent.  Layer: predict (L4).
  */
 #include "planner/plan.h"
 #include "predict/params.h"
@@ -16,12 +16,13 @@
 struct wb_predict_input {
 	const struct wb_plan *plan; /* every worker's rail has a rate */
 	const struct wb_manifest *manifest;
-	const struct wb_map *const *layout; /* as the plan was made of */
+	const struct wb_map *const *layout; /* those from which the plan was made */
 	struct wb_predict_params params;
 	bool trainer_staged, rollout_staged; /* in host memory */
 };
 
-/* What was the most busy, of its kind: for the sentence that says what holds a transfer up. */
+/* Kinds of resources of which the busiest is named, for the sentence that says what limits a
+ * transfer. */
 enum wb_predict_part {
 	WB_PREDICT_OUT,
 	WB_PREDICT_IN,
@@ -31,13 +32,13 @@ enum wb_predict_part {
 };
 
 struct wb_predict_busy {
-	double s; /* of work */
-	uint32_t of; /* plan worker; of the loop, domain */
+	double s; /* seconds of work */
+	uint32_t of; /* plan worker; for the loop, domain */
 };
 
 struct wb_predict_engine {
-	double received_s; /* nothing more comes from trainers */
-	double complete_s; /* all of it is verified */
+	double received_s; /* when nothing more comes from trainers */
+	double complete_s; /* when everything is verified */
 };
 
 /* What moved when: bytes that arrived in each of n spans of time. */
@@ -48,8 +49,8 @@ struct wb_predict_line {
 	uint64_t bytes[WB_STAGES][WB_PREDICT_SPANS];
 };
 
-/* The chunk that came last over the network, or through memory: whose tail the transfer waited for.
- */
+/* The chunk that came last over the network, or through memory: for which the end of the transfer
+ * waited. */
 struct wb_predict_tail {
 	double s;
 	uint32_t src, dst; /* plan workers */
@@ -57,16 +58,17 @@ struct wb_predict_tail {
 };
 
 struct wb_predict_result {
-	double bound_s; /* the plan's bound of a node's rails (T_min); the rails' full rate */
+	double bound_s; /* the plan's lower bound by a node's rails (T_min), with their full rate */
 	double ewtt_s, agst_s;
-	double trainer_s; /* the last of the trainers goes on */
-	double agst_stay_s; /* AGST if none went on before all engines have what trainers send */
-	/* When all that trainers have not sent fits into their slots, and AGST if they went on
-	 * then. */
+	double trainer_s; /* when the last trainer continues */
+	/* AGST if no trainer continued before all engines have what trainers send */
+	double agst_stay_s;
+	/* When all that trainers have still to send fits into their slots, and AGST if they
+	 * continued then. */
 	double early_s, agst_early_s;
-	double moved_s; /* the last chunk came from a trainer */
+	double moved_s; /* when the last chunk came from a trainer */
 	struct wb_predict_busy busiest[WB_PREDICT_PARTS];
-	uint64_t events, loop_events_max; /* of all agents; of the one with most */
+	uint64_t events, loop_events_max; /* of all agents; of the agent with the most */
 	uint64_t resent, refused;
 	struct wb_predict_line line;
 	struct wb_predict_tail tail;
@@ -74,12 +76,13 @@ struct wb_predict_result {
 	struct wb_predict_engine *engine; /* owned */
 };
 
-/** wb_predict - carry the plan out.  @out: release with wb_predict_finish().  0; -EINVAL when a
- *  rail's rate is unknown or slots do not fit; -EDEADLK with what each worker waits for when
- * nothing moves any more, which would be a fault of the flow; -ENOMEM. */
+/** wb_predict - simulate the transfer.  @out: release with wb_predict_finish().  0; -EINVAL when a
+ * rail's rate is unknown or slots do not fit; -EDEADLK when nothing moves any more, which would be
+ * a bug of the flow, with what each worker waits for; -ENOMEM. */
 int wb_predict(
 	const struct wb_predict_input *in, struct wb_predict_result *out, struct wb_err *err);
-/** wb_predict_finish - free what wb_predict() made; after a failure, too, and again: nothing. */
+/** wb_predict_finish - free what wb_predict() made; also allowed after a failure; a second call
+ * does nothing. */
 void wb_predict_finish(struct wb_predict_result *r);
 /** wb_predict_part_name - "rail out", "rail in", "lane" or "loop".  Static. */
 const char *wb_predict_part_name(enum wb_predict_part p);
