@@ -118,8 +118,12 @@ WBK_BOTH int64_t wbk__decode_one(enum wbk_code code, const uint8_t *elem)
 	case WBK_CODE_I32:
 		memcpy(&word, elem, 4);
 		return wbk__decode_bits(WBK_CODE_I32, word);
-	default: /* one byte */
+	case WBK_CODE_E4M3:
+	case WBK_CODE_E5M2:
+	case WBK_CODE_I8:
 		return wbk__decode_bits(code, *elem);
+	default:
+		return -1;
 	}
 }
 

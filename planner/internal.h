@@ -187,7 +187,7 @@ struct wb__shares {
 	/* Owned; for groups to which rails are lent: needers, then others of their domains. */
 	uint32_t *lent_member;
 	uint64_t *lent_bytes;
-	double *rate; /* owned: owned: rate of each worker's rail, 1 if rates are not known */
+	double *rate; /* owned: rate of each worker's rail, 1 if rates are not known */
 	uint32_t *send_of; /* owned: group of each class */
 	uint32_t *take_begin, *take_end; /* owned: groups of each class */
 	uint32_t n_send, n_take;

@@ -33,8 +33,9 @@ enum wb_flow_place {
 	WB_FLOW_PLACES,
 };
 #define WB_FLOW_NO_RAIL UINT32_MAX
-/* Grants that a worker may have out at one other agent, half of them for each of the two kinds that
- * can be asked there; more where wb_flow_opts.window asks for more. */
+/* Grants that a worker may have out, at one other agent or at all together, half of them for each
+ * of the two kinds that other agents are asked for; more where wb_flow_opts.window asks for more.
+ */
 #define WB_FLOW_GRANTS_MAX 32
 
 struct wb_flow_mismatch {
@@ -69,9 +70,10 @@ struct wb_flow_env {
 	/* The snapshot of a trainer worker is taken (@rc 0), or could not be (< 0); said once. */
 	void (*on_snapped)(void *ctx, struct wb_flow *f, uint32_t worker, int rc);
 	/* Little is left of what the plan has a trainer worker here send, and it would fit into the
-	 * worker's share of the slots: ask others what they lack (wb_flow_stock()).  Said once for
-	 * each worker and a few times more.  Must not call into the flow.  NULL is allowed: workers
-	 * stay until all is sent. */
+	 * worker's share of the slots: ask others what they lack (wb_flow_stock()).  Only of
+	 * workers that send far (wb_flow_sends_far()).  Said once for each worker and a few times
+	 * more.  Must not call into the flow.  NULL is allowed: workers stay until their source is
+	 * closed. */
 	void (*on_few)(void *ctx, struct wb_flow *f);
 	/* Bytes did not have the trainer's sum; they are asked for again.  May be NULL. */
 	void (*on_mismatch)(void *ctx, struct wb_flow *f, const struct wb_flow_mismatch *m);
@@ -146,6 +148,9 @@ bool wb_flow_image_is_whole(const struct wb_flow *f, uint32_t worker);
  * answers go on beside it); -EINVAL: a chunk that the worker does not have; -ENOMEM.
  */
 int wb_flow_stock(struct wb_flow *f, uint32_t worker, const uint32_t *id, uint32_t n);
+/** wb_flow_sends_far - has anything that trainer worker @worker sent gone by a transport that
+ * leaves the host?  Else a stock would help nobody (stock.c). */
+bool wb_flow_sends_far(const struct wb_flow *f, uint32_t worker);
 /* A chunk that is lacked: the plan worker that it is to come from, and its global number. */
 #define WB_FLOW_LACK(worker, id) ((uint64_t)(worker) << 32 | (id))
 /**

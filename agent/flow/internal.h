@@ -250,7 +250,7 @@ struct wb_flow {
 	struct few {
 		uint32_t *left; /* owned, by local worker */
 		uint32_t *planned; /* owned, likewise */
-		bool *is_far; /* owned, likewise: something that it sent has left this host */
+		bool *is_far; /* owned, likewise: wb_flow_sends_far() */
 		/* n_said: how often on_few was called; said: how much was left then */
 		uint32_t n_said, said;
 	} few;
@@ -512,8 +512,8 @@ static inline bool wb__flow_reads_on(const struct snap *s)
 /* stock.c */
 /** wb__flow_few_opened - trainer worker @worker is open: all that it is to send is left to send. */
 void wb__flow_few_opened(struct wb_flow *f, uint32_t worker);
-/** wb__flow_few_sent - one chunk less is left to send of local worker @worker; @is_far: it left
- * this host. */
+/** wb__flow_few_sent - one chunk less is left to send of local worker @worker; @is_far: it went
+ * by a transport that leaves the host. */
 void wb__flow_few_sent(struct wb_flow *f, uint32_t worker, bool is_far);
 /** wb__flow_few_pump - call on_few when little is left.  Called by wb__flow_pump() only. */
 void wb__flow_few_pump(struct wb_flow *f);

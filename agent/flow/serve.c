@@ -430,7 +430,7 @@ void wb__flow_serve_lane(struct wb_flight *fl, const struct wb_lane_job *job)
 	f->due |= DUE_SERVE | DUE_FETCH;
 }
 
-/* Its bytes left this host. */
+/* It went by a transport that leaves the host. */
 static bool is_far(const struct wb_flight *fl)
 {
 	return !(wb_xport_carrier(fl->flow->o.env->xport, fl->conn)->caps & WB_XPORT_CAP_LOCAL);

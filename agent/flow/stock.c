@@ -41,6 +41,7 @@ void wb__flow_few_opened(struct wb_flow *f, uint32_t worker)
 			n += r->chunk_end - r->chunk_begin;
 	}
 	f->few.left[worker] = f->few.planned[worker] = n;
+	f->few.is_far[worker] = false;
 }
 
 /* Chunks that are sent again, or were not planned, count as well: then it is said a little early
@@ -84,9 +85,18 @@ static uint32_t share(const struct wb_flow *f)
 	return n_waiting < 2 ? n : (uint32_t)((uint64_t)n * 5 / 4 / n_waiting);
 }
 
-/* What the worker that has the least left has left; UINT32_MAX if that is not little.  Workers
- * whose bytes all stay on this host do not count: those who lack a chunk copy it as fast as it can
- * be packed, so packing it first would let nobody go earlier. */
+/*
+ * Workers whose bytes all go through memory of this host have no stock: those who lack a chunk copy
+ * it as fast as it can be packed, so packing it first takes time from both and lets nobody go
+ * earlier.  The price: an engine of this host that begins late keeps such a trainer worker until it
+ * has its receive stage, or until it is given up.
+ */
+bool wb_flow_sends_far(const struct wb_flow *f, uint32_t worker)
+{
+	return f->few.is_far[worker];
+}
+
+/* What the worker that has the least left has left; UINT32_MAX if that is not little. */
 static uint32_t least_left(const struct wb_flow *f)
 {
 	uint32_t least = UINT32_MAX, most = share(f);

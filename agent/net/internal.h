@@ -103,9 +103,9 @@ struct wb__chan_owner { /* a listener's hooks; NULL members are not called */
 	void *cookie;
 	void *gone_cookie;
 	void (*on_ready)(void *cookie, struct wb_chan *ch); /* handshake done */
-	void (*on_failed)(void *cookie, struct wb_chan *ch, const char *peer,
-		/* The handshake failed; the channel frees itself afterwards */
-		const struct wb_err *why);
+	/* The handshake failed; the channel frees itself afterwards. */
+	void (*on_failed)(
+		void *cookie, struct wb_chan *ch, const char *peer, const struct wb_err *why);
 	void (*on_gone)(void *gone_cookie); /* a ready channel was freed */
 	int (*on_trust)(void *gone_cookie, enum wb_chan_trust how_far);
 };

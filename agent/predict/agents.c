@@ -309,7 +309,7 @@ static void stock_all(struct model_agent *a)
 	if (!id || !is_lacked)
 		wb__predict_fail(a->m, -ENOMEM);
 	for (uint32_t i = 0; id && is_lacked && a->n_lack <= LACK_MAX && i < a->n; i++)
-		if (!is_rollout(a, i))
+		if (!is_rollout(a, i) && wb_flow_sends_far(a->flow, i))
 			stock_one(a, lack, i, id, is_lacked);
 	wb_free(id);
 	wb_free(is_lacked);

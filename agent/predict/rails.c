@@ -68,6 +68,12 @@ static double latency(const struct model *m)
 	return wb__predict_us(m->in.params.latency_us);
 }
 
+/* By memory that the two agents share. */
+static bool is_within_node(const struct wb_plan *p, wb_conn_t conn)
+{
+	return p->worker[(conn - 1) / p->n_worker].node == p->worker[(conn - 1) % p->n_worker].node;
+}
+
 /* ---- what a flow asks for ---- */
 
 static int grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant *g)
@@ -85,7 +91,7 @@ static int grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant
 	op->out = (conn - 1) % p->n_worker;
 	op->reader = a->domain;
 	op->source = p->worker[op->out].domain;
-	if (p->worker[op->into].node == p->worker[op->out].node) {
+	if (is_within_node(p, conn)) {
 		op->into += p->n_worker;
 		op->out += p->n_worker;
 	}
@@ -147,16 +153,19 @@ static int write_chunk(struct wb_xport *x, wb_conn_t conn, const struct wb_xport
 	return 0;
 }
 
-const struct wb_xport_ops wb__predict_xport = {
-	.name = "model",
-	.scheme = "model:",
-	.sockets_min = 1,
-	.disconnect = disconnect,
-	.grant = grant,
-	.cancel = cancel,
-	.write = write_chunk,
-	.refuse = refuse,
-};
+#define OPERATIONS                                                                                 \
+	.name = "model", .scheme = "model:", .sockets_min = 1, .disconnect = disconnect,           \
+	.grant = grant, .cancel = cancel, .write = write_chunk, .refuse = refuse
+
+static const struct wb_xport_ops memory_ops = {OPERATIONS, .caps = WB_XPORT_CAP_LOCAL};
+static struct wb_xport memory = {.ops = &memory_ops}; /* only looked at */
+
+static struct wb_xport *carrier(struct wb_xport *x, wb_conn_t conn)
+{
+	return is_within_node(agent_of(x)->m->in.plan, conn) ? &memory : x;
+}
+
+const struct wb_xport_ops wb__predict_xport = {OPERATIONS, .carrier = carrier};
 
 /* ---- the rails ---- */
 

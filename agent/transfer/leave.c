@@ -194,7 +194,7 @@ static void stock_all(struct trainers *t)
 
 	t->leave = (struct leave){.question = l.question};
 	for (uint32_t i = 0; id && is_lacked && i < t->e->local->n; i++)
-		if (may_leave(t, i))
+		if (may_leave(t, i) && wb_flow_sends_far(t->flow, i))
 			stock_one(t, &l, i, id, is_lacked);
 	wb_free(id);
 	wb_free(is_lacked);

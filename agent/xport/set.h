@@ -45,7 +45,7 @@ struct wb__trial {
 	char peer[WB_XPORT_NAME_MAX];
 	uint8_t usable; /* members that may reach it, a bit each */
 	uint8_t fails[WB_XPORT_SET_MAX], is_said[WB_XPORT_SET_MAX];
-	/* Why the last way within the host was given up for one that leaves it; "" = none was. */
+	/* Why the last way that leaves the host was given up for another one; "" = none was. */
 	char why[200];
 };
 

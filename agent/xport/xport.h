@@ -534,8 +534,8 @@ int wb_xport_poll(struct wb_xport *x, struct wb_xport_event *ev, int max);
 /** wb_xport_event_fd - readable when wb_xport_poll() has something; -1 where there is none. */
 int wb_xport_event_fd(struct wb_xport *x);
 /** wb_xport_instead - is some peer of @object not reached by the best transport that it has in
- * common with this agent, so that bytes leave the host that need not?  Who, and why, as a sentence
- * into @out; false: there is none.  Only a set has such. */
+ * common with this agent, where that one leaves the host?  (That memory of the host is not used is
+ * not told.)  Who, and why, as a sentence into @out; false: there is none.  Only a set has such. */
 bool wb_xport_instead(struct wb_xport *x, uint64_t object, char *out, size_t cap);
 /** wb_xport_reduced - is one of the devices' ports that rails use down, so that its load goes by
  * others, if there are any?  Which, as a sentence into @out; false: none is down. */

@@ -43,7 +43,7 @@ void wb_kube_accepted(json_t *status, const json_t *written, const struct wb_kub
 /** wb_kube_not_ready - set condition Ready to False, for the reason in @v: no spec was ever in
  * force. */
 void wb_kube_not_ready(json_t *status, const json_t *written, const struct wb_kube_verdict *v);
-/** wb_kube_confirm - set which operator vouches for the status, and since when. */
+/** wb_kube_confirm - set which operator vouches for the status, and when it did so. */
 void wb_kube_confirm(json_t *status, const char *name, uint64_t wall_ns);
 /** wb_kube_confirmed_ns - when an operator last vouched for the status, ns since the epoch; 0 =
  * never. */
