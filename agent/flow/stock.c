@@ -79,7 +79,7 @@ static uint32_t share(const struct wb_flow *f)
 
 	for (uint32_t w = 0; w < f->local->n; w++) {
 		used += f->n_stock && f->snap[w].stock ? f->snap[w].image->n : 0;
-		n_waiting += is_waiting(f, w);
+		n_waiting += is_waiting(f, w) && f->few.is_far[w];
 	}
 	n -= WB_MIN(n, used);
 	return n_waiting < 2 ? n : (uint32_t)((uint64_t)n * 5 / 4 / n_waiting);

@@ -33,7 +33,7 @@ ATTACK = os.path.join(HERE, "..", "common", "attack.py")
 SLOWER, SLOW_S = 3, 0.5  # transfers of the victim are slowed down: so many times the control's, and so many seconds
 CONTROL_S = 2.0  # of transfers, beside the control
 LATE_S = 2.0  # status of the victim, at most
-MANY_WAIT = 4  # for each processor: beside more than these, bounds grow as the machine's load does
+WAITING = 4  # for each processor: beside more than these, bounds grow as the machine's load does
 LIMIT = 1 << 30  # memory of the operator's container in its chart
 MAPS = 512
 TENSORS, READERS = 200000, range(20, 24)  # of a manifest of several MiB, which 16 sockets of each address ask for
@@ -44,7 +44,7 @@ OWN = ("TransferCompleted", "PlanActivated")  # what the victim's job makes happ
 
 def crowded():
     """How much longer things may take since so many wait for each processor of this machine, 1 at least."""
-    return max(1.0, os.getloadavg()[0] / (MANY_WAIT * (os.cpu_count() or 1)))
+    return max(1.0, os.getloadavg()[0] / (WAITING * (os.cpu_count() or 1)))
 
 
 class Watch:

@@ -125,6 +125,21 @@ START_TEST(what_is_in_no_slot_is_refused_when_they_may_change)
 }
 END_TEST
 
+/* It counts from the first chunk that has gone by a transport that leaves the host, and by worker.
+ */
+START_TEST(who_has_sent_nothing_does_not_send_far)
+{
+	begin(_i);
+	ck_assert(!wb_flow_sends_far(fx.f, 0));
+	ask(2, 1);
+	fx_run_lane();
+	ck_assert(!wb_flow_sends_far(fx.f, 0));
+	end_write(0);
+	ck_assert(wb_flow_sends_far(fx.f, 0) && !wb_flow_sends_far(fx.f, 1));
+	fx_flow_close();
+}
+END_TEST
+
 /* Whoever asks before that does not wait for the stock. */
 START_TEST(what_is_not_packed_yet_is_read_from_the_parameters)
 {
@@ -383,6 +398,7 @@ int main(void)
 	tcase_add_loop_test(
 		tc, what_others_lack_is_served_from_slots_when_the_parameters_have_changed, 0, 2);
 	tcase_add_loop_test(tc, what_is_in_no_slot_is_refused_when_they_may_change, 0, 2);
+	tcase_add_loop_test(tc, who_has_sent_nothing_does_not_send_far, 0, 2);
 	tcase_add_test(tc, what_is_not_packed_yet_is_read_from_the_parameters);
 	tcase_add_test(tc, who_packs_reads_and_who_sends_a_slot_does_not);
 	tcase_add_test(tc, who_waited_for_a_slot_gets_what_was_packed_meanwhile);
