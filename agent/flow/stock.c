@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "flow/internal.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -93,6 +94,7 @@ static uint32_t share(const struct wb_flow *f)
  */
 bool wb_flow_sends_far(const struct wb_flow *f, uint32_t worker)
 {
+	assert(worker < f->local->n);
 	return f->few.is_far[worker];
 }
 
