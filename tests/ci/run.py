@@ -12,12 +12,14 @@ did not fit is named, and comes before others next time. --all knows neither sta
 whatever their stamps say.
 
 A test that fails is run once more, alone. One that passes then is flaky: it is named at the end, and with more than
-FLAKES=3 of them in a run the run has failed. What failed in each tier is written down for counts.py.
+FLAKES=3 of them in a run the run has failed. What failed in each tier is written down for counts.py, and the last words
+of each are said again at the end: of a long output often only that is at hand.
 
 Exit 0 when nothing failed. The last line is "N passed, N failed, N skipped" over all tiers; a tier that did not run
 is one skip.
 """
 import argparse
+import collections
 import hashlib
 import json
 import os
@@ -36,6 +38,7 @@ FLAKY = re.compile(r"FLAKY (\S+):")
 FAILED = re.compile(r"FAIL (?:fuzz )?([\w-]+)")
 COUNTS = re.compile(r"(?:lint: )?(\d+) passed, (\d+) failed, (\d+) skipped")
 KEPT = 16  # stamps a tier
+LAST = 12  # lines of a failed test that are said again at the end
 OVERTIME = 8  # minutes beyond the budget after which a tier that began is ended
 TOOLS = ["gcc --version", "clang --version", "clang-tidy --version", "cppcheck --version", "python3 --version", "uname -mr",
          "ldd --version", "pkg-config --modversion libuv libcurl jansson yaml-0.1 openssl libmicrohttpd libxxhash check"]
@@ -144,6 +147,7 @@ class Run:
         self.flakes = int(env.get("FLAKES") or 3)
         self.total, self.lines, self.late, self.flaky, self.broken = [0, 0, 0], [], [], [], set()
         self.ledger, self.failed = Ledger(stamps.dir), []
+        self.words, self.speaks = {}, None  # of what failed: its last lines; who said the last line, if it failed
 
     def say(self, text):
         print(text, file=self.out, flush=True)
@@ -247,9 +251,7 @@ class Run:
                 m = FLAKY.match(text)
                 if m:
                     self.flaky.append(f"{tier.name}/{m[1]}")
-                m = FAILED.match(text)
-                if m:
-                    self.failed.append(m[1])
+                self.heard(tier, text)
                 m = COUNTS.match(text)
                 if m:
                     counts = [a + int(b) for a, b in zip(counts, m.groups())]
@@ -259,7 +261,22 @@ class Run:
                 cut = True
                 end_group(proc)
 
+    def heard(self, tier, text):
+        """A line that tells of a failure, or one moved in behind it: what the test said."""
+        m = FAILED.match(text)
+        if m:
+            self.failed.append(m[1])
+            self.speaks = self.words[f"{tier.name}/{m[1]}"] = collections.deque([text], LAST)
+        elif self.speaks and text.startswith("    "):
+            self.speaks.append(text)
+        else:
+            self.speaks = None
+
     def end(self):
+        for name, words in self.words.items():
+            self.say(f"--- the last words of {name}:")
+            for text in words:
+                self.say(text)
         self.say("")
         for line in self.lines:
             self.say(line)

@@ -230,6 +230,7 @@ def what_a_failed_test_says_is_no_result_of_another():
     command = f"env TESTS={path} {TOP}/tests/run.sh {dir}"
     rc, out, _ = go([Tier("cases", command, 1, ["README.md"], LATER, {})], everything=True)
     assert rc == 1 and "    FAIL other_case\n" in out and out.endswith("\n0 passed, 1 failed, 0 skipped\n"), out
+    assert "--- the last words of cases/test_cases:\nFAIL test_cases (exit 1)\n    ok one_case\n" in out, out
     assert "run again alone" not in out, out
     row = next(counts.table(counts.Ledger(os.path.join(dir, "stamps")).runs(), 1))
     assert (row["tests"], row["failed"]) == (0, {"test_cases": 1}), row

@@ -95,4 +95,4 @@ class BroadcastEngine:
             self.poll()
 
     def close(self):
-        pass
+        dist.destroy_process_group()  # its threads must have ended before the process does
