@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Payload follows the WRITE frame in the stream: bytes, then the 32-byte trailer. */
+/* The tcp link: after WRITE the stream carries the chunk's bytes and the 32-byte trailer. */
 #include "xport/inet.h"
 #include "xport/internal.h"
 #include "xport/secure.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define SEND_MAX (512u << 10) /* bytes in one call when nobody looks at them */
+#define SEND_MAX (512u << 10) /* bytes in one call when no observer sees them */
 #define RECV_MAX (512u << 10)
 
 /* ---- receiver ---------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ static int tcp_rx_begin(struct wb__sock *s)
 	return 0;
 }
 
-/* Once; 1 = *got bytes came, 0 = none now, negative. */
+/* Receive once: 1 = *got bytes came, 0 = none now, negative. */
 static int receive(struct wb__sock *s, struct iovec *iov, int n_iov, size_t want, size_t *got)
 {
 	struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n_iov};
@@ -42,7 +42,8 @@ static int receive(struct wb__sock *s, struct iovec *iov, int n_iov, size_t want
 	}
 	if (n <= 0)
 		return wb__sock_errno(s, n ? errno : 0);
-	/* A short read has emptied the socket, unless an end or an error waits behind it. */
+	/* A short read has emptied the socket.  After a hang-up, the end or an error is still to be
+	 * read. */
 	if ((size_t)n < want && !s->is_hup)
 		s->rd_ready = false;
 	*got = (size_t)n;
@@ -93,7 +94,7 @@ static int tcp_rx_payload(struct wb__sock *s, uint32_t *budget)
 			return WB__WAIT;
 		want = WB_MIN(s->rx_left, op->observe ? r->x->o.piece_bytes : RECV_MAX);
 		want = WB_MIN(want, r->rx.most);
-		if (op->is_dead) { /* cancelled: to nowhere */
+		if (op->is_dead) { /* cancelled: read into the scratch buffer */
 			want = WB_MIN(want, (size_t)WB__SCRATCH);
 			iov[0] = (struct iovec){r->scratch, want};
 			n = 1;
@@ -128,7 +129,8 @@ static int tcp_tx_begin(struct wb__sock *s)
 	return rc ? rc : wb__sock_send(s, &f);
 }
 
-/* Flip fault: the byte with the bit goes alone, from a copy; the source memory stays whole. */
+/* Flip fault: the byte that has the bit is sent alone, from a changed copy; the source's memory is
+ * not changed. */
 static size_t apply_flip(
 	struct wb__op *op, struct iovec *iov, int *n_iov, size_t want, uint8_t *one)
 {
@@ -142,7 +144,7 @@ static size_t apply_flip(
 		*n_iov = 1;
 		return 1;
 	}
-	for (int i = 0; i < *n_iov; i++) { /* up to it */
+	for (int i = 0; i < *n_iov; i++) { /* send what lies before the byte */
 		if (op->at.done + off + iov[i].iov_len >= at) {
 			iov[i].iov_len = at - op->at.done - off;
 			*n_iov = i + 1;
@@ -158,8 +160,8 @@ static int send_piece(struct wb__sock *s, struct wb__op *op, size_t want, size_t
 	struct iovec iov[WB__IOV_BATCH];
 	int n = wb__op_gather(op, &op->at, want, iov);
 	struct msghdr m = {.msg_iov = iov};
-	/* The kernel keeps the rest of a segment back for what follows, for up to 200 ms: too long
-	 * where that waits for the cap. */
+	/* MSG_MORE lets the kernel hold back a segment that is not full for up to 200 ms.  That is
+	 * too long if the next bytes have to wait for the rate cap. */
 	int more = s->rail->tx.rate > 0 ? 0 : MSG_MORE;
 	uint8_t one;
 	ssize_t k;
@@ -189,7 +191,7 @@ static int tx_trailer(struct wb__sock *s, struct wb__op *op)
 {
 	uint8_t *out = s->txb + s->tx_have;
 
-	if (s->is_trailer_queued) { /* and flushed, else we were not called */
+	if (s->is_trailer_queued) { /* and flushed: turn_out() flushes before it calls tx_payload */
 		struct wb__in *in = s->tx_in;
 
 		s->tx_in = NULL;
@@ -260,7 +262,8 @@ const struct wb__link_ops wb__link_tcp = {
 	.tx_payload = tcp_tx_payload,
 };
 
-/* All that come and are not verbs': who speaks no transport that is here is told so by it. */
+/* Take every socket that is not for verbs: a peer whose transport is not in the set then gets a
+ * reason. */
 static bool tcp_is_mine(const uint8_t *first, size_t bytes)
 {
 	return wb__hello_over(first, bytes) != WBP_BULK_OVER_VERBS;
