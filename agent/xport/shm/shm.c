@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Payload does not pass the socket: after WRITE come TABLEs of ranges in the source's regions and a
- * TRAILER; the receiver copies from its read-only maps and answers RELEASE.
+ * The shm link, between agents of one host.  The socket carries no payload: after WRITE come TABLEs
+ * of ranges in the source's regions and a TRAILER; the receiver copies from its read-only mappings
+ * of these regions and answers RELEASE.
  */
 #include "xport/ranges.h"
 
@@ -20,13 +21,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 4096 /* as far as the system goes: agents of a plan dial at once */
+/* Many agents of a plan dial at once.  The system may allow fewer than this. */
+#define BACKLOG 4096
 #define TRIAL_BYTES (2u << 20)
-#define CACHE_LINE 64 /* bytes; where lines are longer they are told of twice */
+#define CACHE_LINE 64 /* bytes; longer lines are flushed more than once */
 #define TRIALS 4
-#define FDS_MAX 8 /* received and not yet claimed by their REGION frame */
+#define FDS_MAX 8 /* descriptors received whose REGION frame has not been handled yet */
 
-/* A rail's own list of this agent's regions: rails and loop share nothing. */
+/* A rail's own list of this agent's regions, so that rails and loop share nothing. */
 struct shm_rail {
 	struct wb_xport_region region[WB__REGIONS_MAX]; /* bytes 0 = none; fd owned */
 	uint32_t gen[WB__REGIONS_MAX];
@@ -42,7 +44,7 @@ struct shm_map {
 struct shm_sock {
 	/* source */
 	uint32_t told[WB__REGIONS_MAX]; /* generation that the peer knows; 0 = none */
-	bool is_dirty; /* something to tell */
+	bool is_dirty; /* regions have come or gone, and the peer may not know it */
 	struct wb__giver give;
 	/* receiver */
 	struct shm_map map[WB__REGIONS_MAX];
@@ -54,7 +56,7 @@ struct shm_sock {
 /* ---- addresses --------------------------------------------------------------------------------
  */
 
-/* "unix:/path", "unix:@name", "unix:@" (for listening: any name). */
+/* Parse "unix:/path", "unix:@name" or, to listen under any name, "unix:@". */
 static int parse_addr(const char *text, bool may_be_any, struct sockaddr_un *a, socklen_t *len,
 	struct wb_err *err)
 {
@@ -77,7 +79,8 @@ static int parse_addr(const char *text, bool may_be_any, struct sockaddr_un *a, 
 	return 0;
 }
 
-/* A name that no other agent has, anywhere, with the kernel it is of: "wb-BOOT-RANDOM". */
+/* A name that no other rail has on any host: "wb-BOOT-RANDOM".  BOOT is the same for all agents
+ * that run under one kernel. */
 #define NAME_BYTES (3 + 16 + 1 + 16)
 
 static uint64_t boot(void)
@@ -112,8 +115,9 @@ int wb_xport_memory(const char *folder, char *out, size_t cap)
 	return -ENOSPC;
 }
 
-/* Weights are far more than caches hold: what a copy of them costs is known of memory that is in
- * none.  To write that much first would take longer than all of the trial. */
+/* Remove memory from the caches.  Weights are larger than caches, so their copies cost what a copy
+ * of uncached memory costs.  Writing other memory until the caches are full would take longer than
+ * the whole trial. */
 static void out_of_caches(const uint8_t *p, size_t bytes)
 {
 #if defined(__x86_64__)
@@ -135,7 +139,7 @@ uint64_t wb_xport_memory_rate(void)
 	uint8_t *from = wb_alloc(TRIAL_BYTES), *to = wb_alloc(TRIAL_BYTES);
 	uint64_t best = 0;
 
-	if (from && to) { /* pages that are there */
+	if (from && to) { /* touch all pages, so that the kernel has allocated them */
 		memset(from, 1, TRIAL_BYTES);
 		memset(to, 2, TRIAL_BYTES);
 	}
@@ -165,7 +169,7 @@ static int own_name(char out[NAME_BYTES + 1])
 	return rc;
 }
 
-/* "unix:@" and "unix:/folder/": the agent chooses. */
+/* For "unix:@" and "unix:/folder/" the agent chooses the name. */
 static int choose_name(const char *addr, char *out, size_t cap)
 {
 	char name[NAME_BYTES + 1] = "";
@@ -186,7 +190,7 @@ static int shm_rail_addr(const struct wb_xport_rail *r, const char *folder, char
 	return n < 0 || (size_t)n >= cap ? -ENOSPC : 0;
 }
 
-/* Of the first rail's name the part that says the host; NULL: it says none. */
+/* The part of the first rail's name that identifies the kernel (BOOT); NULL: the name has none. */
 static const char *host_in(const char *endpoint)
 {
 	size_t n = strcspn(endpoint, ",;");
@@ -205,7 +209,7 @@ static bool shm_is_near(const char *mine, const char *theirs)
 	return !a || !b || !strncmp(a, b, 16);
 }
 
-/* A socket file that nobody serves is left over from a process that died. */
+/* Remove a socket file on which nobody listens: a process that died has left it. */
 static void remove_stale(const struct sockaddr_un *a, socklen_t len)
 {
 	struct stat st;
@@ -315,7 +319,7 @@ static int shm_region(struct wb__rail *r, const struct wb__cmd *c)
 	wb__regions_drop(&sr->by_address, (uint32_t)c->n);
 	if (c->kind == WB__CMD_REGION) {
 		*g = c->region;
-		if (g->fd >= 0) /* a source; what is none has no descriptor here */
+		if (g->fd >= 0) /* only sources have a descriptor */
 			wb__regions_put(&sr->by_address, (uint32_t)c->n, g);
 		sr->gen[c->n] = ++sr->gen_last;
 		sr->n_region = WB_MAX(sr->n_region, (uint32_t)c->n + 1);
@@ -378,7 +382,8 @@ static ssize_t shm_recv(struct wb__sock *s, void *p, size_t n)
 		.msg_controllen = sizeof(control.buf)};
 	ssize_t got;
 
-	/* Only a receiver takes descriptors, and only from a peer that has proved itself. */
+	/* Only a receiver takes descriptors, and only after the challenge (before that, there is no
+	 * @h). */
 	if (!h || !s->is_dialer)
 		return recv(s->fd, p, n, MSG_DONTWAIT);
 	got = recvmsg(s->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -396,10 +401,11 @@ static ssize_t shm_recv(struct wb__sock *s, void *p, size_t n)
 			if (h->n_fd < FDS_MAX)
 				h->fd[h->n_fd++] = fd;
 			else
-				close(fd); /* its REGION will miss it */
+				close(fd); /* its REGION will find none and fail */
 		}
 	}
-	/* The fault is ours, and not that of the peer whose REGION would miss its descriptor. */
+	/* The kernel could not give us all descriptors.  Report this as our own error: otherwise
+	 * REGION would find none, and the peer would be blamed. */
 	if (m.msg_flags & MSG_CTRUNC) {
 		errno = EMFILE;
 		return -1;
@@ -421,7 +427,7 @@ static int on_region(struct wb__sock *s, const struct wb__frame *f)
 		return wb__sock_fail(s, -EPROTO, "agent %s announced a bad region", s->peer);
 	fd = h->fd[0];
 	memmove(h->fd, h->fd + 1, --h->n_fd * sizeof(int));
-	/* Memory that could shrink would kill us with SIGBUS in the middle of a copy. */
+	/* A copy from memory that shrinks would end this process by SIGBUS. */
 	seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || (uint64_t)st.st_size < end) {
 		close(fd);
@@ -463,7 +469,7 @@ static int on_trailer(struct wb__sock *s, const struct wb__frame *f)
 		return wb__sock_fail(s, -EPROTO, "agent %s ended a chunk too soon", s->peer);
 	memcpy(s->trailer, f->mac, sizeof(s->trailer));
 	wb__sock_arrived(s);
-	/* The next grant is about to follow: one wake-up of the source for both. */
+	/* A grant will soon follow, and one wake of the source is enough for both. */
 	return wb__sock_send_lazy(s, &release);
 }
 
@@ -488,7 +494,7 @@ static int shm_on_frame(struct wb__sock *s, const struct wb__frame *f)
 
 static int shm_rx_begin(struct wb__sock *s)
 {
-	/* The receiver moves the bytes, so faults of the wire are its. */
+	/* The receiver moves the bytes, so faults of the wire are carried out here. */
 	return wb__fault_begin(s, s->rx_op);
 }
 
@@ -560,7 +566,8 @@ static int shm_rx_payload(struct wb__sock *s, uint32_t *budget)
 /* ---- source -----------------------------------------------------------------------------------
  */
 
-/* REGION with its descriptor: on its own, behind an empty buffer.  1 = sent, 0 = full, negative. */
+/* Send REGION with its descriptor in a message of its own; no other frame may be queued.  1 = sent,
+ * 0 = full, negative. */
 static int send_region(struct wb__sock *s, const struct wb_xport_region *g, uint32_t id)
 {
 	struct wb__frame f = {
@@ -578,7 +585,8 @@ static int send_region(struct wb__sock *s, const struct wb_xport_region *g, uint
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	ssize_t n;
 
-	assert(!s->tx_have); /* else the descriptor would come with another frame */
+	/* Otherwise the descriptor would come with another frame. */
+	assert(!s->tx_have);
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
@@ -592,13 +600,13 @@ static int send_region(struct wb__sock *s, const struct wb_xport_region *g, uint
 	}
 	if (n < 0)
 		return wb__sock_errno(s, errno);
-	/* The descriptor went with the first byte; the rest may follow without. */
+	/* The descriptor went with the first byte; the rest of the frame follows without one. */
 	memcpy(s->txb, buf + n, v.iov_len - (size_t)n);
 	s->tx_have = (uint32_t)(v.iov_len - (size_t)n);
 	return 1;
 }
 
-/* Tell the peer which regions came and went; 0 = all told, 1 = socket full, negative. */
+/* Tell the peer which regions have come and gone; 0 = all told, 1 = socket full, negative. */
 static int shm_tx_idle(struct wb__sock *s)
 {
 	struct shm_rail *sr = s->rail->link;
@@ -668,7 +676,7 @@ static int shm_open_xport(const struct wb_xport_opts *o, struct wb_xport **out, 
 {
 	struct wb_xport_opts mine = *o;
 
-	/* More sockets than rails would only map everything twice. */
+	/* More sockets than rails would only map the same regions more often. */
 	mine.sockets = WB_MIN(mine.sockets, mine.n_rail);
 	return wb__xport_stream_open(&wb_xport_shm, &wb__link_shm, &mine, out, err);
 }
@@ -677,7 +685,7 @@ const struct wb_xport_ops wb_xport_shm = {
 	WB__STREAM_OPERATIONS,
 	.name = "shm",
 	.scheme = "unix:",
-	/* More would only map everything twice: nothing passes the sockets. */
+	/* One is enough: no payload passes the sockets, and each maps all regions again. */
 	.sockets_min = 1,
 	.caps = WB_XPORT_CAP_THREADS | WB_XPORT_CAP_REGIONS | WB_XPORT_CAP_LOCAL,
 	.rail_addr = shm_rail_addr,
