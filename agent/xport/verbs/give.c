@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The source's side of a verbs lane: tells the peer its keys, and answers grants with ranges and
+ * sums. */
 #include "xport/verbs/verbs.h"
 
 #include "base/mem.h"
@@ -31,10 +33,11 @@ void wb__give_close(struct wb__lane *l)
 /* ---- what the peer knows ------------------------------------------------------------------------
  */
 
-#define READY_RETRY_NS WB_NS_PER_MS /* memory that is being registered is looked for so often */
+/* How often to look again for memory that is still being registered. */
+#define READY_RETRY_NS WB_NS_PER_MS
 
-/* Devices whose keys the peer gets, a bit each: of those that its queue pairs are on the ones near
- * to the memory, else the ones that have it.  0: none. */
+/* Devices whose keys the peer gets, a bit each.  They have the memory, and a queue pair of this
+ * lane is up on them.  If some of them are near the memory, only those.  0: none. */
 static uint32_t devices_of(const struct wb__lane *l, const struct wb__memory *m)
 {
 	uint32_t has = 0;
@@ -45,7 +48,7 @@ static uint32_t devices_of(const struct wb__lane *l, const struct wb__memory *m)
 	return has & m->near ? has & m->near : has;
 }
 
-/* What there is to say of it into @f; false: windows are being bound, later. */
+/* Fill in the MEMORY frame of @m; false: not yet, since windows are still being bound. */
 static bool memory_frame(struct wb__lane *l, struct wb__memory *m, struct wb__frame *f)
 {
 	uint32_t devices = devices_of(l, m);
@@ -84,8 +87,9 @@ static bool is_theirs(const struct wb__sock *s, const struct wb__memory *m)
 	       wb__region_is_source(&m->r);
 }
 
-/* Has the peer another key than @f says for a queue pair that is up?  Those of lost ones are
- * nobody's, and telling of them would cost a message for each region and queue pair. */
+/* Is there a queue pair that is up and for which the peer has another key than @f says?  Keys of
+ * lost queue pairs do not count: nobody uses them, and telling would cost a message for each region
+ * and lost queue pair. */
 static bool is_news(const struct wb__lane *l, const struct wb__told *t, const struct wb__frame *f)
 {
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++)
@@ -96,9 +100,8 @@ static bool is_news(const struct wb__lane *l, const struct wb__told *t, const st
 
 #define LATER 2
 
-/* What the peer knows of region @i becomes what is so.  1 = it is, 0 = socket full, LATER,
- * negative.
- */
+/* Tell the peer what has changed about region @i.  1 = it knows all, 0 = socket full, LATER:
+ * windows are being bound, negative. */
 static int tell_region(struct wb__sock *s, uint32_t i)
 {
 	struct wb__lane *l = wb__lane(s);
@@ -124,7 +127,7 @@ static int tell_region(struct wb__sock *s, uint32_t i)
 	return say(s, &is);
 }
 
-/* Queue pairs that came later are named when the peer has their keys. */
+/* Answer for queue pairs that were made later, now that the peer has their keys. */
 static int tell_qps(struct wb__sock *s)
 {
 	struct wb__lane *l = wb__lane(s);
@@ -150,7 +153,7 @@ int wb__give_idle(struct wb__sock *s)
 	bool is_late = false;
 	int rc = 1;
 
-	/* Keys are for queue pairs: first all of them. */
+	/* Each key is for one queue pair, so first wait until the peer has named all of its own. */
 	if (s->is_dialer || !l->is_dirty || l->seen != (1u << WBP_BULK_QPS) - 1)
 		return 0;
 	for (uint32_t i = 0; rc > 0 && i < wb__verbs_rail(s->rail)->n_known; i++)
@@ -171,8 +174,8 @@ int wb__give_begin(struct wb__sock *s)
 	return 0;
 }
 
-/* Is all of the running answer registered, and can the peer have it?  0 = yes, or the code of what
- * failed, or WB__WAIT. */
+/* Is all memory of the running answer registered, and can the peer read it?  0 = yes, WB__WAIT, or
+ * the code of what failed. */
 static int is_ready(struct wb__sock *s)
 {
 	struct wb__verbs_rail *vr = wb__verbs_rail(s->rail);
@@ -194,7 +197,8 @@ static int is_ready(struct wb__sock *s)
 	return 0;
 }
 
-/* What windows that could not be had keep from the peer; only where some could not. */
+/* Has the peer a key for all memory of the running answer?  Only asked when the device has denied
+ * windows.  0 or -ENOMEM. */
 static int is_reached(const struct wb__sock *s)
 {
 	const struct wb__lane *l = wb__lane(s);
@@ -228,8 +232,10 @@ int wb__give_payload(struct wb__sock *s, uint32_t *budget)
 		if (rc)
 			return rc == WB__WAIT ? rc : wb__sock_unwrite(s, rc);
 	}
-	rc = wb__give_idle(s); /* perhaps it is ready since just now */
-	if (rc > 0 && s->wr_ready) /* not the socket, windows: it is ready when they are bound */
+	rc = wb__give_idle(s); /* memory that has just become ready may not have been told yet */
+	/* It is not the socket that has no room, but windows are being bound: a completion makes it
+	 * ready. */
+	if (rc > 0 && s->wr_ready)
 		wb__rail_wake_at(s->rail, s->rail->now_ns + READY_RETRY_NS);
 	if (rc)
 		return rc < 0 ? rc : s->wr_ready ? WB__WAIT : WB__IDLE;

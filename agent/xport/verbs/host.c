@@ -15,8 +15,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define GIDS_MAX 256 /* of a port that are looked at */
-#define IB_SUBNET_BITS 64 /* of a GID: InfiniBand */
+#define GIDS_MAX 256 /* of a port; more are not looked at */
+#define IB_SUBNET_BITS 64 /* leading bits of an InfiniBand GID that are its subnet */
 
 /* ---- ports ------------------------------------------------------------------------------------
  */
@@ -28,8 +28,9 @@ static bool is_mapped_ipv4(const union ibv_gid *g)
 	return !memcmp(g->raw, prefix, sizeof(prefix));
 }
 
-/* How good a GID is for RoCE: 0 = not at all.  One of an IPv4 network, then a global one, both with
- * UDP around them (v2); without that no router passes it on. */
+/* How good a GID is for RoCE; 0 = not at all.  Best is RoCE v2 (over UDP) with an IPv4 address,
+ * then with a global address, then with a link-local one.  RoCE v1 is last, since no router
+ * forwards it. */
 static int rank_gid(const struct ibv_gid_entry *e)
 {
 	static const union ibv_gid none;
@@ -67,7 +68,7 @@ static void scan_gids(struct wb__host *h, struct ibv_context *ctx, uint8_t num,
 	}
 }
 
-/* What the port is now; true: it is active. */
+/* Ask the device for the state of the port; true: it is active. */
 static bool query(struct wb__host *h, const struct wb__port *p, struct wb__port_at *at)
 {
 	const struct wb__device *d = &h->device[p->device];
@@ -191,7 +192,8 @@ void wb__host_look(struct wb__host *h, struct wb__device *d)
 		eventfd_write(h->alarm_fd, 1);
 }
 
-/* The driver will not say it.  All ports of the device are down from now on. */
+/* The device is being removed, which its driver does not report.  All its ports are down from now
+ * on. */
 static void leave(struct wb__host *h, struct wb__device *d)
 {
 	d->is_over = true;
@@ -296,7 +298,7 @@ static void say_left_out(const struct wb__device *d, const char *why)
 	WB_LOG_WRN("verbs", "device cannot be opened", WB_S("device", d->name), WB_S("error", why));
 }
 
-/* Says why not. */
+/* Logs the reason if not. */
 static bool is_usable(struct wb__host *h, struct wb__device *d, const struct wb_xport_opts *o)
 {
 	bool can;
@@ -324,7 +326,7 @@ static void leave_out(struct wb__host *h, struct wb__device *d)
 	d->ctx = NULL;
 }
 
-/* rxe and siw say which network interface they are on. */
+/* rxe and siw have this file, which names their network interface. */
 static bool is_software(const struct wb__host *h, const char *device)
 {
 	char path[256];
@@ -382,7 +384,7 @@ static void open_device(struct wb__host *h, struct ibv_device *dev, const struct
 	leave_out(h, d);
 }
 
-/* The first rail that names a device that is not of this host; n_rail: none does. */
+/* Index of the first rail whose device this host does not have; n_rail: there is none. */
 static uint32_t find_stray(
 	struct wb__host *h, struct ibv_device **list, const struct wb_xport_opts *o)
 {

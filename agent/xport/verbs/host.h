@@ -10,15 +10,16 @@
  * table, as down; every change of it raises its `turn`, by which rails see that they have to look.
  * Memory.  A thread of its own registers and lets go, since pinning takes a second for ten
  * gigabytes; what it has done the loop hears by wb__host_done().  Memory of the host is registered
- * with all devices or is FAILED.  Memory of a GPU is tried with each device by its dma-buf, then as
- * a peer's, by its address; those that take neither go without, and when all do it is FAILED with
- * -ENOTSUP, and its bytes go by way of the host, which is the caller's to do.
+ * with all devices that are not gone, or is FAILED.  Memory of a GPU is tried with each device by
+ * its dma-buf, then by its address, as a peer's memory.  A device that takes neither does not get
+ * it.  When no device takes it, it is FAILED with -ENOTSUP, and the caller has to move its bytes by
+ * way of the host.
  * One domain for each object and device: a key of one object is worth nothing on the queue pair of
  * another.
  * Windows.  Where the device has them (type 2B), memory of the host that others read is registered
- * without that right: windows may be bound to it instead.  The kernel wants the right to write for
- * that, so what is mapped without it has none; nor has memory of a GPU, since libraries bind to no
- * dma-buf.
+ * without that right: windows may be bound to it instead.  The kernel allows this only for memory
+ * that is mapped with the right to write.  Other memory has no windows, nor has memory of a GPU,
+ * since libraries bind to no dma-buf.
  * Threads: marked at each function.  Layer: xport (L2), internal.
  */
 #include "xport/internal.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A verbs lane: the queue pairs behind one socket, how they are made, lost and made anew, and the
+ * frames about them. */
 #include "xport/verbs/verbs.h"
 
 #include "base/log.h"
@@ -26,7 +28,7 @@ static int say_qp(struct wb__lane *l, uint32_t k, uint32_t answers)
 /* ---- making them --------------------------------------------------------------------------------
  */
 
-/* Where queue pair @k of a lane goes by while all ports are up. */
+/* The port of queue pair @k of a lane while all ports are up. */
 static uint32_t first_port(const struct wb__rail *r, uint32_t k)
 {
 	const struct wb__verbs_rail *vr = r->link;
@@ -43,7 +45,7 @@ uint32_t wb__rail_ports(const struct wb__rail *r)
 	return used;
 }
 
-/* Made, and connected where the dialer's frame is there. */
+/* Make queue pair @k on @port; a source also connects it to what the dialer's frame @peer says. */
 static int make_on(struct wb__lane *l, uint32_t k, uint32_t port, const struct wb__frame *peer)
 {
 	struct wb__host *h = rail_of(l)->h;
@@ -63,10 +65,10 @@ static int make_on(struct wb__lane *l, uint32_t k, uint32_t port, const struct w
 	return rc;
 }
 
-/* Queue pair @k on the @k-th port from the rail's own on, or the next that is up; on the rail's own
- * as long as it is up where rails are kept apart.  A source's, with the dialer's frame: on a port
- * of the dialer's network before others.  Each port may be on a network of its own, and it is
- * chance which of its rails the dialer's socket came to. */
+/* Make queue pair @k on the @k-th port after the rail's own, or on the next port that is up.  Where
+ * rails are apart, it is on the rail's own port as long as that is up.  A source, which has the
+ * dialer's frame, tries ports on the network of the dialer's port first: each port may be on a
+ * network of its own, and the rail that the dialer's socket came to may be any. */
 static int make(struct wb__lane *l, uint32_t k, const struct wb__frame *peer)
 {
 	struct wb__host *h = rail_of(l)->h;
@@ -104,7 +106,7 @@ static int fail_without(struct wb__lane *l, int rc)
 		wb_strerror(rc), down[0] ? ": " : "", down);
 }
 
-/* Dialer: queue pair @k is dead. */
+/* Dialer: queue pair @k is dead; set the time when it is made again. */
 static void make_later(struct wb__lane *l, uint32_t k)
 {
 	uint32_t doubled = WB_MIN(l->again_at[k].n_lost, (uint32_t)WB__REMAKE_DOUBLE);
@@ -173,8 +175,8 @@ uint32_t wb__lane_n_up(const struct wb__lane *l)
 	return n;
 }
 
-/* Receiver: what the source says of new queue pairs stands behind a chunk of which not all is asked
- * for yet, and is not read before that is. */
+/* Receiver: are all queue pairs down while READs of the incoming chunk are not all posted?  The
+ * source's answer about new queue pairs comes behind that chunk and would never be read. */
 static bool is_stuck(const struct wb__lane *l)
 {
 	return l->s->in_payload && !wb__lane_n_up(l);
@@ -184,7 +186,8 @@ static void say_lost(struct wb__lane *l, uint32_t k, const char *why, char *out,
 {
 	char port[160];
 
-	/* As it was then: a GID that has changed is why it is lost. */
+	/* Name the GID that the queue pair was made with, since it may be lost because the GID has
+	 * changed. */
 	wb__host_name_gid(rail_of(l)->h, l->qp[k].port, &l->qp[k].at.gid, port, sizeof(port));
 	snprintf(out, cap, "%s %s agent %s: %s (%u reads were under way)", port,
 		l->s->is_dialer ? "reading from" : "read by", l->s->peer, why,
@@ -205,7 +208,7 @@ void wb__lane_lost(struct wb__lane *l, uint32_t k, int code, const char *why, bo
 	WB_LOG_WRN("verbs", "a queue pair is lost", WB_S("what", text));
 	wb__rail_ready(s->rail, s);
 	if (!s->is_dialer) {
-		l->is_dirty = true; /* a GPU's memory may go by devices that are farther now */
+		l->is_dirty = true; /* a GPU's memory may now go by devices that are farther away */
 		(void)say_qp(l, k, 0);
 		return;
 	}
@@ -236,9 +239,10 @@ static void lose_moved(struct wb__lane *l, uint32_t k)
 	wb__lane_lost(l, k, -EADDRNOTAVAIL, why, false);
 }
 
-/* Dialer: the port is up again.  What belongs there goes back, also what has been made on another
- * one meanwhile, or the port would carry nothing until the connection is made anew.  The last one
- * that carries stays: a link that is up may reach nobody yet, and the connection would end. */
+/* Dialer: the port is up again.  Queue pairs that belong there go back, also those that work on
+ * another port now; otherwise this port would carry nothing until the connection is made anew.  The
+ * last queue pair that is up stays where it is: the port may not reach the peer yet, and without
+ * any queue pair the connection would end. */
 static void go_back(struct wb__lane *l, uint32_t port)
 {
 	for (uint32_t k = 0; k < WBP_BULK_QPS; k++) {
@@ -272,7 +276,7 @@ void wb__lane_ports(struct wb__lane *l, uint32_t port)
 		go_back(l, port);
 }
 
-/* When to look again. */
+/* Make dead queue pairs anew whose time has come.  Returns when to look again. */
 static uint64_t remake(struct wb__lane *l, uint64_t now)
 {
 	uint64_t next = UINT64_MAX;
@@ -327,7 +331,7 @@ static int on_qp_answer(struct wb__lane *l, const struct wb__frame *f)
 		return l->s->code;
 	}
 	if (q->state != WB__QP_MADE || f->qp.answers != q->qp->qp_num)
-		return 0; /* to one that is gone */
+		return 0; /* an answer to a queue pair that is gone */
 	if (wb__qp_connect(l, f->qp.k, f))
 		wb__lane_lost(l, f->qp.k, -EIO, "it cannot be connected", false);
 	wb__take_pump(l);
@@ -335,7 +339,7 @@ static int on_qp_answer(struct wb__lane *l, const struct wb__frame *f)
 	return l->s->code;
 }
 
-/* The receiver has a queue pair, or has lost one: so have we. */
+/* The receiver has made or lost a queue pair: make its counterpart here, or destroy it. */
 static int on_qp(struct wb__lane *l, const struct wb__frame *f)
 {
 	uint32_t k = f->qp.k;
@@ -348,7 +352,8 @@ static int on_qp(struct wb__lane *l, const struct wb__frame *f)
 	if (!f->qp.number)
 		return 0;
 	(void)make(l, k, f);
-	/* Its keys go first: the receiver uses it when it hears of it. */
+	/* A later queue pair is answered after its keys are sent, since the receiver uses it as
+	 * soon as the answer comes. */
 	if (is_again) {
 		l->answer[k] = f->qp.number;
 		wb__rail_ready(l->s->rail, l->s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Domains and registered memory of a host, and the thread that registers. */
+/* Protection domains and registered memory of a host, and the thread that registers memory. */
 #include "xport/verbs/host.h"
 
 #include "base/log.h"
@@ -16,7 +16,7 @@
 /* ---- domains ------------------------------------------------------------------------------------
  */
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static int64_t number_of(struct wb__host *h, uint64_t object)
 {
 	for (uint32_t i = 0; i < h->n_object; i++)
@@ -71,8 +71,8 @@ static void say_failed(const struct wb__device *d, const struct wb__memory *m)
 		WB_S("remedy", m->code == -ENOMEM ? LOCK_REMEDY : "see the kernel's log"));
 }
 
-/* The least right: for others to read what is a source, or for a window to be bound to it, for
- * devices here to write what is a landing. */
+/* The fewest rights: others may read a source, or a window may be bound to it; devices here may
+ * write a landing. */
 static int rights_of(const struct wb__memory *m, bool by_window)
 {
 	int read = by_window ? IBV_ACCESS_MW_BIND : IBV_ACCESS_REMOTE_READ;
@@ -81,7 +81,8 @@ static int rights_of(const struct wb__memory *m, bool by_window)
 	       (m->is_readonly ? 0 : IBV_ACCESS_LOCAL_WRITE);
 }
 
-/* Memory that is mapped without the right to write can only be a source, and have no window. */
+/* Register memory of the host on device @d.  Memory that is mapped without the right to write is
+ * refused at first.  It is then registered as a source only, and without windows. */
 static struct ibv_mr *reg(struct wb__host *h, struct ibv_pd *pd, struct wb__memory *m, uint32_t d)
 {
 	bool by_window = h->device[d].has_windows && m->r.direction != WB_XPORT_LANDING;
@@ -127,7 +128,8 @@ static void say_left_out(const struct wb__device *d, const struct wb__memory *m,
 				"see the kernel's log; start the agent again when it is back"));
 }
 
-/* On all devices but those that are gone, which may be known here before anybody is told. */
+/* Register on all devices.  One that is gone is left out: this may be noticed here before the
+ * device or the kernel reports it. */
 static void register_host(struct wb__host *h, struct wb__memory *m)
 {
 	bool is_any = false;
@@ -159,10 +161,10 @@ static void register_host(struct wb__host *h, struct wb__memory *m)
 
 enum step { BY_DMABUF, BY_PEER, BY_HOST };
 
-/* How far a device got, and what was in the way of the steps before. */
+/* The step that worked for a device, and why the steps before it failed. */
 struct tried {
 	enum step step;
-	const char *dmabuf, *peer; /* static, or of strerror's table */
+	const char *dmabuf, *peer; /* static texts */
 	int peer_errno;
 };
 
@@ -230,7 +232,7 @@ static const char *remedy_of(const struct tried *t)
 					 "nvidia_peermem";
 }
 
-/* Each step once a device: all its GPUs' memory is alike to it. */
+/* Log each step once for each device, since it treats the memory of all GPUs alike. */
 static void say_step(struct wb__device *d, const struct wb__memory *m, const struct tried *t)
 {
 	char most[32];
@@ -253,7 +255,8 @@ static void say_step(struct wb__device *d, const struct wb__memory *m, const str
 			WB_S("by", "dma-buf"));
 }
 
-/* Those of the devices in @has that are nearest to the GPU; all where nothing is known. */
+/* The devices in @has that are nearest to the GPU; all of @has if no distance is known, or @any_nic
+ * is set. */
 static uint32_t nearest(const struct wb__host *h, const struct wb__memory *m, uint32_t has)
 {
 	uint32_t least = WB_PCI_UNKNOWN, near = 0;
@@ -275,7 +278,8 @@ static uint32_t nearest(const struct wb__host *h, const struct wb__memory *m, ui
 	return near ? near : has;
 }
 
-/* "mlx5_0 dma-buf, near; mlx5_1 peer memory (dma-buf: ..)" */
+/* Describe all devices in m->says, such as "mlx5_0 dma-buf, near; mlx5_1 peer memory (dma-buf:
+ * ..)". */
 static void describe(const struct wb__host *h, struct wb__memory *m, const struct tried *t)
 {
 	size_t at = 0;
@@ -299,7 +303,7 @@ static void describe(const struct wb__host *h, struct wb__memory *m, const struc
 		snprintf(m->says + at, sizeof(m->says) - at, "; %s", remedy_of(t));
 }
 
-/* Devices have the memory by themselves then. */
+/* The descriptor is not needed once devices have the memory. */
 static void close_dmabuf(struct wb__memory *m)
 {
 	if (m->r.gpu.is_there && m->r.gpu.dmabuf_fd >= 0)
@@ -431,7 +435,8 @@ struct wb__memory *wb__host_done(struct wb__host *h)
 {
 	struct wb__memory *m;
 
-	/* Asked at every poll, where chunks go by.  Who is counted later signals later. */
+	/* This is asked at each poll, also while chunks move, so an empty list must not cost a
+	 * lock.  Memory that is added after this look signals the loop again. */
 	if (!atomic_load(&h->n_done))
 		return NULL;
 	pthread_mutex_lock(&h->lock);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One queue pair: made, connected, posted to and destroyed. */
 #include "xport/verbs/verbs.h"
 
 #include "net/psk.h"
@@ -7,7 +8,7 @@
 #include <string.h>
 
 #define HOP_LIMIT 64
-#define RNR_TIMER 12 /* nothing here is received, but a value is asked for */
+#define RNR_TIMER 12 /* nothing is received here, but libibverbs wants a value */
 
 static struct wb__verbs_rail *rail_of(const struct wb__lane *l)
 {
@@ -36,7 +37,7 @@ static bool give_number(struct wb__lane *l, uint32_t k)
 	return false;
 }
 
-/* Its completions are nobody's from now on. */
+/* Completions of the queue pair that still come are ignored from now on. */
 static void take_number(struct wb__lane *l, uint32_t k)
 {
 	struct wb__rail_qp *q = &rail_of(l)->qp[l->qp[k].number];
@@ -104,7 +105,7 @@ int wb__qp_make(struct wb__lane *l, uint32_t k, uint32_t port, bool is_reader)
 	return 0;
 }
 
-/* How many READs this device answers, or has out, at once. */
+/* How many READs at once this device answers (source) or has out (dialer). */
 static uint8_t reads_of(const struct wb__lane *l, const struct wb__qp *q)
 {
 	const struct ibv_device_attr *a = &rail_of(l)->h->device[q->device].attr;
@@ -159,15 +160,16 @@ int wb__qp_connect(struct wb__lane *l, uint32_t k, const struct wb__frame *f)
 
 	assert(q->state == WB__QP_MADE && f->qp.k == k);
 	if (f->qp.has_gid != (q->at.gid_index >= 0))
-		return -EPROTONOSUPPORT; /* Ethernet here, InfiniBand there */
+		return -EPROTONOSUPPORT; /* one side is Ethernet, the other InfiniBand */
 	q->full_depth = WB_MIN(reads_of(l, q), f->qp.reads);
 	q->depth = l->again_at[k].n_lost ? 1 : q->full_depth;
 	q->max_msg = WB_MAX(q->at.max_msg, 4096u);
 	rc = to_rtr(l, q, &f->qp);
 	if (rc)
 		return -rc;
-	/* Who is only read stays there, and cannot ask for anything.  To bind windows it has to be
-	 * able to; READs it may have none out, and the other side grants it nothing. */
+	/* A queue pair that is only read from stays in RTR, where it cannot send requests.  To bind
+	 * windows it has to be in RTS; it may still have no READ out, and the other side grants it
+	 * nothing. */
 	if ((l->s->is_dialer || q->has_number) && to_rts(l, q))
 		return -EIO;
 	q->state = WB__QP_UP;
@@ -201,7 +203,8 @@ struct wb__part *wb__qp_kill(struct wb__lane *l, uint32_t k)
 		return NULL;
 	assert(rail_of(l)->n_out[q->device] >= q->n_out && (q->has_number || !q->n_out));
 	if (l->window && q->has_number) {
-		/* A peer that still reads hears nothing then, and not that its key is bad. */
+		/* In error the queue pair does not answer a peer that still reads; otherwise the
+		 * peer would be told that its key is bad. */
 		(void)rail_of(l)->h->ibv->modify_qp(q->qp, &error, IBV_QP_STATE);
 		wb__window_close(l, k);
 	}
@@ -255,7 +258,8 @@ int wb__qp_ring(struct wb__lane *l, uint32_t k)
 		return 0;
 	for (uint32_t i = 0; i + 1 < n; i++)
 		q->wr[i].next = &q->wr[i + 1];
-	/* A queue pair works in order: the last tells of all. */
+	/* A queue pair completes READs in order, so one completion, of the last READ, is enough for
+	 * all. */
 	q->wr[n - 1].send_flags = IBV_SEND_SIGNALED;
 	q->n_chain = 0;
 	wb__count(&l->s->rail->requests, n);

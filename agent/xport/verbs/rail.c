@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The verbs part of a rail: its completion queues, memory and bounce buffer, and what it looks at
+ * in each round. */
 #include "xport/verbs/verbs.h"
 
 #include "base/mem.h"
@@ -10,15 +12,16 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 
-#define BATCH 32 /* completions taken at once */
-#define BATCH_ROOM (BATCH + WB__EV_ROOM) /* a completion ends at most this many chunks */
+#define BATCH 32 /* completions taken in one call */
+/* The completions of a batch, and some more.  Each may end WB__READS_MAX READs and chunks. */
+#define BATCH_ROOM (BATCH + WB__EV_ROOM)
 #define RETRY_NS (100 * WB_NS_PER_US)
 
 /* ---- open and close -----------------------------------------------------------------------------
  */
 
-/* What a descriptor is of: marks below are numbers of devices, of whose completion queue it tells.
- */
+/* What a descriptor in the rail's epoll is.  A mark below these is the number of a device, and the
+ * descriptor that of its completion channel. */
 enum { MARK_EVENTS = WB__DEVICES_MAX, MARK_ALARM };
 _Static_assert(MARK_ALARM < WB__LINK_MARKS, "one for each");
 
@@ -83,7 +86,8 @@ int wb__verbs_rail_open(struct wb__rail *r)
 		rc = open_memory(vr);
 	for (uint32_t d = 0; !rc && d < vr->h->n_device; d++) {
 		rc = open_queue(r, d);
-		/* One thread hears what devices say, and tells the others. */
+		/* Only the first rail takes events of devices; it wakes the other rails by
+		 * alarm_fd. */
 		if (!rc && !r->index)
 			rc = watch(r, vr->h->device[d].ctx->async_fd, EPOLLIN, MARK_EVENTS);
 	}
@@ -208,7 +212,7 @@ struct ibv_mr *wb__verbs_bounce(struct wb__verbs_rail *vr, uint64_t object, uint
 /* ---- completions --------------------------------------------------------------------------------
  */
 
-/* Errors that say something of what was asked for, and nothing of the rail. */
+/* Is this error about the request, so that neither port nor network is to blame? */
 static bool is_ours(enum ibv_wc_status s)
 {
 	switch (s) {
@@ -231,7 +235,7 @@ static void completed(struct wb__verbs_rail *vr, const struct ibv_wc *wc)
 
 	wb_dassert(!q || !q->lane || q->lane->qp[q->k].number == n);
 	if (!q || !q->lane || q->gen != (uint16_t)(wc->wr_id >> 16))
-		return; /* of one that is gone */
+		return; /* the queue pair is gone */
 	if (wc->status == IBV_WC_SUCCESS && !q->lane->s->is_dialer)
 		wb__window_bound(q->lane, q->k, (uint32_t)(wc->wr_id >> 32));
 	else if (wc->status == IBV_WC_SUCCESS)
@@ -299,7 +303,7 @@ void wb__verbs_look_at(struct wb__rail *r, uint64_t ns)
 	struct wb__verbs_rail *vr = wb__verbs_rail(r);
 
 	vr->look_ns = WB_MIN(vr->look_ns, ns);
-	wb__rail_wake_at(r, ns); /* it may sleep before it has looked at that */
+	wb__rail_wake_at(r, ns); /* the rail may go to sleep before it looks at look_ns */
 }
 
 static void look_at_lanes(struct wb__rail *r)
@@ -351,12 +355,12 @@ bool wb__verbs_rail_arm(struct wb__rail *r)
 		if (ibv_req_notify_cq(vr->cq[d], 0))
 			vr->is_armed[d] = false;
 	}
-	/* What came before it was armed wakes nobody. */
+	/* A completion from before the queue was armed wakes nobody, so look once more. */
 	return !is_new || !poll_queues(r);
 }
 
-/* Each look is a system call, and a chunk may wait for this: only at what was ready, and once,
- * since arming makes one event, and epoll tells of what is left. */
+/* Each look is a system call, and a chunk may have to wait for it.  So look only at what was ready,
+ * and only once: arming makes one event, and epoll reports again what is left. */
 void wb__verbs_rail_event(struct wb__rail *r, uint32_t mark)
 {
 	struct wb__verbs_rail *vr = wb__verbs_rail(r);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The receiver's side of a verbs lane: cuts a chunk into READs, and passes on what has landed. */
 #include "xport/verbs/verbs.h"
 
 #include "base/mem.h"
@@ -6,7 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define PART_COST (WB__QUANTUM / 64) /* of a turn: it is asked for, and moves by itself */
+/* What a READ takes of a turn's budget.  It costs the same for any size, since the device moves the
+ * bytes. */
+#define PART_COST (WB__QUANTUM / 64)
 
 static struct wb__verbs_rail *rail_of(const struct wb__lane *l)
 {
@@ -31,7 +34,7 @@ int wb__take_open(struct wb__lane *l)
 	return 0;
 }
 
-/* What a part has of the rail's: a slab, or a hold on memory. */
+/* Give back what a part holds: a slab of the rail, or memory that it lands in. */
 static void let_go(struct wb__lane *l, struct wb__part *p)
 {
 	struct wb__verbs_rail *vr = rail_of(l);
@@ -117,12 +120,13 @@ static void end_flight(struct wb__lane *l, struct wb__flight *f)
 		wb__sock_cancelled(l->s, f->op);
 	wb__sock_whole(l->s, f->op, f->trailer);
 	f->op = NULL;
-	/* The next grant is about to follow: one wake-up of the source for both. */
+	/* A grant will soon follow, and one wake of the source is enough for both. */
 	(void)wb__sock_send_lazy(l->s, &release); /* a failure is in s->code */
 	wb__rail_ready(l->s->rail, l->s);
 }
 
-/* Nothing of it is out any more: what there is to say of that. */
+/* If no part of the flight is out any more, tell the user that it is cancelled, or end it when all
+ * has come. */
 static void check_flight(struct wb__lane *l, struct wb__flight *f)
 {
 	if (f->n_out)
@@ -157,7 +161,7 @@ int wb__take_begin(struct wb__sock *s)
 	l->now = f;
 	l->part_bytes = (uint32_t)wb_ceil_div(f->left, WB_MAX(wb__lane_n_up(l), 1u));
 	l->part_bytes = WB_MAX(WB_MIN(l->part_bytes, WB__PART_MAX), WB__PART_MIN);
-	/* The receiver moves the bytes, so faults of the wire are its. */
+	/* The receiver moves the bytes, so faults of the wire are carried out here. */
 	return wb__fault_begin(s, s->rx_op);
 }
 
@@ -170,7 +174,8 @@ int wb__take_trailer(struct wb__sock *s, const struct wb__frame *f)
 		return wb__sock_fail(s, -EPROTO, "agent %s ended a chunk too soon", s->peer);
 	memcpy(flight->trailer, f->mac, sizeof(flight->trailer));
 	flight->has_trailer = true;
-	s->rx_op = NULL; /* the next may come while this one's bytes do */
+	/* The next answer may begin while the bytes of this one are still coming. */
+	s->rx_op = NULL;
 	l->now = NULL;
 	check_flight(l, flight);
 	return s->code;
@@ -185,7 +190,7 @@ static bool has_room(const struct wb__lane *l, const struct wb__qp *q)
 	       rail_of(l)->n_out[q->device] < rail_of(l)->n_entry[q->device];
 }
 
-/* As many are under way as the transport was opened for. */
+/* Are as many READs of the lane out as wb_xport_opts.reads_max allows? */
 static bool is_full(const struct wb__lane *l)
 {
 	uint32_t most = l->s->rail->x->o.reads_max, n = 0;
@@ -195,8 +200,9 @@ static bool is_full(const struct wb__lane *l)
 	return most && n >= most;
 }
 
-/* Queue pairs that can carry bytes of @region into @m (NULL: a slab), a bit each: its peer has a
- * key for it, and its device the landing; those near to a GPU's before others. */
+/* Queue pairs that can carry bytes of @region into @m (NULL: a slab), a bit each: the source has
+ * given a key for it, and its device has the landing.  If some of them are near a GPU's memory,
+ * only those. */
 static uint32_t carriers(const struct wb__lane *l, uint32_t region, const struct wb__memory *m)
 {
 	const uint32_t *key = l->remote[region].key;
@@ -214,7 +220,7 @@ static uint32_t carriers(const struct wb__lane *l, uint32_t region, const struct
 	return near ? near : all;
 }
 
-/* That with the least to do of those that have room, or -1. */
+/* Of the queue pairs in @among that have room, the one with the fewest bytes under way, or -1. */
 static int pick(const struct wb__lane *l, uint32_t among)
 {
 	int best = -1;
@@ -228,9 +234,9 @@ static int pick(const struct wb__lane *l, uint32_t among)
 	return best;
 }
 
-/* None of the queue pairs that are up can carry it, or none is up: one that can may be made anew,
- * but what is said of it stands behind this chunk in the stream.  So the last one that could ends
- * the connection. */
+/* If no queue pair that is up can carry the memory, or none is up, end the connection.  A new queue
+ * pair might carry it, but the source's message about that one comes behind this chunk in the
+ * stream. */
 static void check_carriers(struct wb__lane *l, uint32_t among, uint32_t region)
 {
 	static const uint32_t none[WBP_BULK_QPS] = {0};
@@ -272,7 +278,7 @@ static int ring(struct wb__lane *l)
 	return l->s->code;
 }
 
-/* Those of lost queue pairs first. */
+/* Post parts of lost queue pairs again; false: some are left. */
 static bool post_again(struct wb__lane *l)
 {
 	while (l->again) {
@@ -312,8 +318,8 @@ void wb__take_again(struct wb__lane *l, struct wb__part *list)
 	}
 }
 
-/* Into the landing itself, where that is registered and the run is worth a request.  @k: the queue
- * pair, or -1. */
+/* The memory of the landing, if it is registered and the run is long enough to be worth a READ of
+ * its own; else NULL.  @k: the queue pair, or -1. */
 static struct wb__memory *direct(struct wb__lane *l, const struct wb__range *g, uint32_t most,
 	const struct wb__flight *f, int *k, uint32_t *among)
 {
@@ -329,8 +335,8 @@ static struct wb__memory *direct(struct wb__lane *l, const struct wb__range *g, 
 	return *among ? m : NULL;
 }
 
-/* Where the next part lands, and how much of it: straight, or by way of a slab.  The queue pair, or
- * -1: no room now, or no slab. */
+/* Decide where the next part lands, directly or in a slab, and how long it is.  Returns the queue
+ * pair, or -1: there is no room or no slab now. */
 static int place(struct wb__lane *l, struct wb__part *p, const struct wb__range *g, uint32_t most)
 {
 	struct wb__verbs_rail *vr = rail_of(l);
@@ -367,7 +373,7 @@ static uint32_t most_of(const struct wb__lane *l, const struct wb__range *g)
 	return b->rate > 0 ? (uint32_t)WB_MIN((double)most, b->burst) : most;
 }
 
-/* One part of the first range that is left; its bytes, or 0: no room now. */
+/* Post one part of the first range that is left; returns its bytes, or 0: no room now. */
 static uint32_t post_part(struct wb__lane *l, struct wb__flight *f)
 {
 	struct wb__range *g = &l->take.range[l->take.at];
@@ -406,7 +412,7 @@ static void pass(struct wb__lane *l, uint32_t n)
 	l->s->rx_left -= n;
 }
 
-/* What is left of the ranges, as far as there is room; as rx_payload. */
+/* Post what is left of the ranges, as far as there is room.  Returns as rx_payload. */
 static int post_ranges(struct wb__sock *s, uint32_t *budget)
 {
 	struct wb__lane *l = wb__lane(s);
@@ -422,7 +428,7 @@ static int post_ranges(struct wb__sock *s, uint32_t *budget)
 				return WB__WAIT;
 			n = post_part(l, l->now);
 			if (!n)
-				return WB__IDLE; /* until one is over, or a queue pair is there */
+				return WB__IDLE; /* until a READ ends or a queue pair is up */
 			wb__bucket_take(&r->rx, n);
 		} else {
 			l->now->left -= n;
@@ -474,7 +480,7 @@ static void landed(struct wb__sock *s, struct wb__op *op, const struct wb__part 
 	wb__count(&s->rail->rx_bytes, p->bytes);
 	if (op->is_dead)
 		return;
-	if (p->memory) /* a GPU's have no observer, and no bit is flipped there */
+	if (p->memory) /* memory of a GPU has no observer, and no flip fault */
 		wb__op_landed(op, p->bytes, s->rail->x->o.piece_bytes);
 	else
 		from_slab(s, op, p->to, p->bytes);
@@ -482,7 +488,7 @@ static void landed(struct wb__sock *s, struct wb__op *op, const struct wb__part 
 		(void)wb__sock_fail(s, -ECONNABORTED, "dropped by WB_FAULT");
 }
 
-/* In the order of the wire, as far as there is no gap. */
+/* Pass on parts that are done, in the order of the wire, up to the first that is not. */
 static void advance(struct wb__lane *l, struct wb__flight *f)
 {
 	while (f->first && f->first->is_done && !l->s->code) {
@@ -495,7 +501,7 @@ static void advance(struct wb__lane *l, struct wb__flight *f)
 		f->left -= p->bytes;
 		free_part(l, p);
 	}
-	if (!l->s->code) /* else its end is the socket's */
+	if (!l->s->code) /* otherwise the flight ends with the socket */
 		check_flight(l, f);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The link's table, and what of it belongs to the loop: devices and regions. */
+/* The table of the verbs link, and its part on the loop thread: devices and regions. */
 #include "xport/verbs/verbs.h"
 
 #include "base/mem.h"
@@ -69,7 +69,7 @@ static void tell_rails(struct wb__xport_stream *x, int what, struct wb__memory *
 		wb__cmd_must(&x->rail[i], &c);
 }
 
-/* One of our own, or -1. */
+/* Replace the caller's dma-buf descriptor by a duplicate, or by -1 if there is none. */
 static int dup_dmabuf(struct wb_xport_gpu *g, struct wb_err *err)
 {
 	if (!g->is_there || g->dmabuf_fd < 0) {
@@ -103,7 +103,7 @@ static int verbs_region_add(struct wb__xport_stream *x, uint32_t id,
 	return 0;
 }
 
-/* The loop's own hold ends when the thread is through with it. */
+/* The loop lets go of the memory once the thread has given it back. */
 static void verbs_region_remove(struct wb__xport_stream *x, uint32_t id)
 {
 	struct wb__verbs *v = wb__verbs_of(x);
@@ -207,7 +207,7 @@ static bool verbs_keys(struct wb_xport *x, char *out, size_t cap)
 
 static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err);
 
-/* All but the name. */
+/* The table without the name. */
 #define TABLE                                                                                      \
 	WB__STREAM_OPERATIONS,                                                                     \
 		.scheme = SCHEME, .sockets_min = 1,                                                \
@@ -217,7 +217,7 @@ static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, stru
 		.reduced = verbs_reduced, .keys = verbs_keys, .open = open_xport
 
 const struct wb_xport_ops wb_xport_verbs = {TABLE, .name = "verbs"};
-/* Where no device is a NIC's: the kernel's RDMA in software. */
+/* For hosts where all devices are the kernel's RDMA in software. */
 static const struct wb_xport_ops verbs_soft = {TABLE, .name = "verbs+soft"};
 
 static int open_xport(const struct wb_xport_opts *o, struct wb_xport **out, struct wb_err *err)

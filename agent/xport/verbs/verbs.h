@@ -18,10 +18,10 @@
  * list of parts that have to be posted again.  Parts of a flight are shown to the observer in the
  * order of the wire.
  *
- * Window.  The right to read one region by one queue pair, where the device has such (host.h);
- * without windows the key that the peer is told is the region's.  A window's key is told when the
- * window is bound.  To bind windows a queue pair must be able to send: so a source's is then in
- * RTS, but it may have no READ out, and a receiver's grants it nothing.
+ * Window.  The right to read one region by one queue pair, on devices that have windows (host.h).
+ * The peer is told a window's key when the window is bound; without windows it is told the key of
+ * the region.  A queue pair that binds windows must be able to send, so at the source it is then in
+ * RTS.  It may nevertheless have no READ out, and the receiver's queue pair grants it nothing.
  *
  * Invariants: a queue pair has at most `depth` READs out, a number that both devices allow; a part
  * is freed when its flight has passed it; a flight ends when none of its parts is out; a queue pair
@@ -49,13 +49,14 @@
  * that a rail needs for one (../README.md). */
 #define WB__RUN_MIN 8192u
 #define WB__DIRECT_MIN 2048u /* a shorter run of the landing goes by way of a slab */
-/* Not 7, which rxe takes for endless.  That is seven tries of 0.54 s, and there is a deadline of
- * our own: a device may take up to four times as long as it was told. */
+/* Six retries are seven tries of 0.54 s.  A seventh retry is not possible, since rxe takes 7 for
+ * endless.  A device may take up to four times as long as it was told, so there is a deadline of
+ * our own. */
 #define WB__QP_TIMEOUT 17
 #define WB__QP_RETRIES 6
 #define WB__READ_DEADLINE_NS (10 * WB_NS_PER_S)
-/* A dead queue pair is made again after this, and after twice as long each time that it carried
- * nothing: READs that are posted to a way that swallows them are missing for seconds. */
+/* A dead queue pair is made again after this time, which doubles each time that the queue pair
+ * carried nothing: READs on a path that swallows them are missing for seconds. */
 #define WB__REMAKE_NS (1 * WB_NS_PER_S)
 #define WB__REMAKE_DOUBLE 5 /* how often it is doubled: up to 32 s */
 #define WB__FIND_NS (1 * WB_NS_PER_S) /* how often to look whether devices are still there */

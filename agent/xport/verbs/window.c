@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory windows of type 2B: the right to read one region by one queue pair. */
+/* Memory windows of type 2B: each gives one queue pair the right to read one region. */
 #include "xport/verbs/verbs.h"
 
 #include "base/log.h"
@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define RETRY_NS WB_NS_PER_MS /* a rail's completion queue may be full of others' */
+/* How long to wait while the rail's completion queue has no room for one more bind. */
+#define RETRY_NS WB_NS_PER_MS
 
 static struct wb__verbs_rail *rail_of(const struct wb__lane *l)
 {
@@ -19,7 +20,7 @@ static struct wb__window *window_of(const struct wb__lane *l, uint32_t k, uint32
 	return &l->window[region * WBP_BULK_QPS + k];
 }
 
-/* Devices have to hear of it before they let go of the region, and of the queue pair. */
+/* Free the window, before its region is let go and before its queue pair is destroyed. */
 static void drop(struct wb__lane *l, struct wb__window *w)
 {
 	if (w->mw)
@@ -64,7 +65,7 @@ static int post(struct wb__lane *l, uint32_t k, struct wb__window *w)
 	return ibv_post_send(q->qp, &wr, &bad);
 }
 
-/* It is being bound, or denied; false: not now. */
+/* Begin to bind a window.  true: it is being bound, or is denied; false: not now. */
 static bool begin(struct wb__lane *l, uint32_t k, struct wb__memory *m, struct wb__window *w)
 {
 	struct wb__qp *q = &l->qp[k];
@@ -102,7 +103,7 @@ bool wb__window_key(struct wb__lane *l, uint32_t k, struct wb__memory *m, uint32
 	struct wb__window *w = window_of(l, k, m->id);
 
 	if (w->state != WB__WINDOW_NONE && w->memory != m)
-		return false; /* the one before it is being bound yet */
+		return false; /* the window of the region's former memory is still being bound */
 	if (w->state == WB__WINDOW_NONE && !begin(l, k, m, w))
 		return false;
 	*key = w->state == WB__WINDOW_BOUND ? w->key : 0;
@@ -156,7 +157,7 @@ uint64_t wb__window_look(struct wb__lane *l, uint64_t now)
 		if (q->state == WB__QP_UP && q->n_out)
 			next = WB_MIN(next, q->bound_ns + WB__READ_DEADLINE_NS);
 	}
-	if (l->is_dirty) /* perhaps for want of room */
+	if (l->is_dirty) /* binding may have had no room */
 		wb__rail_ready(l->s->rail, l->s);
 	return next;
 }
