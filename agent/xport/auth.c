@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The MACs of the challenge, and the key of the TLS handshake after it (frame.h). */
 #include "net/psk.h"
 #include "xport/frame.h"
 
@@ -19,7 +20,7 @@ int wb__mac(const uint8_t key[WB_XPORT_KEY_BYTES], enum wb__mac_role role,
 	uint8_t text[32 + WBP_BULK_HELLO_BYTES + WBP_BULK_NONCE] = {0};
 
 	static_assert(WBP_BULK_MAC == WB_MAC_BYTES, "the frame has room for a whole HMAC");
-	/* The label has a field of its own size, so no two inputs give the same text. */
+	/* The label has a field of fixed size, so different inputs never give the same text. */
 	strncpy((char *)text, label[role], 31);
 	memcpy(text + 32, hello, WBP_BULK_HELLO_BYTES);
 	memcpy(text + 32 + WBP_BULK_HELLO_BYTES, nonce, WBP_BULK_NONCE);

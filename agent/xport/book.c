@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define CONNS_FIRST 64u
-#define PLACE_BITS 16 /* WB_XPORT_CONNS_MAX */
-#define PAGE_MIN 4096u /* that any host has: pages may be larger */
+#define PLACE_BITS 16 /* enough for WB_XPORT_CONNS_MAX places */
+#define PAGE_MIN 4096u /* the smallest page size of any host */
 #define GEN_MASK ((1u << (WB__TAG_SHIFT - PLACE_BITS)) - 1)
 
 _Static_assert(WB_XPORT_SET_MAX <= 1u << (32 - WB__TAG_SHIFT), "a tag for each of a set");
@@ -164,8 +164,8 @@ int wb__book_region_drop(struct wb__book *b, uint32_t id)
 	return 0;
 }
 
-/* Adds @by to the region of each range; returns how many ranges were in one, up to the first that
- * is not. */
+/* Add @by to the use count of each range's region.  Stops at the first range that is in no region,
+ * and returns how many ranges came before it. */
 static uint32_t count_ranges(
 	struct wb__book *b, uint64_t object, const struct iovec *iov, uint32_t n_iov, uint32_t by)
 {
@@ -189,7 +189,8 @@ bool wb__book_in_regions(
 	return count_ranges(b, object, iov, n_iov, 0) == n_iov;
 }
 
-/* Is memory of a GPU among the ranges?  1, 0, or -EINVAL: one of them lies half in it. */
+/* Is memory of a GPU among the ranges?  1, 0, or -EINVAL: a range touches such memory, but no
+ * region holds all of the range. */
 static int is_gpu(struct wb__book *b, uint64_t object, const struct iovec *iov, uint32_t n_iov)
 {
 	int is = 0;
@@ -205,8 +206,9 @@ static int is_gpu(struct wb__book *b, uint64_t object, const struct iovec *iov, 
 	return is;
 }
 
-/* What the CPU must not touch is neither looked at nor, at the receiver, put there by it.  0; 1: it
- * is a GPU's, and all is well. */
+/* Check a grant or write by what is_gpu() has returned (@is).  The CPU must not touch memory of a
+ * GPU, so a grant or write there has no observer (@is_looked_at), and a grant has a copy function
+ * (@is_put).  0: it is memory of the host; 1: it is a GPU's, and all is well. */
 static int check_ranges(const struct wb__book *b, int is, bool is_looked_at, bool is_put)
 {
 	if (is <= 0)
@@ -235,8 +237,8 @@ static void let_go(struct wb__book *b, const struct wb__account *c, const struct
 /* ---- the table of connections -----------------------------------------------------------------
  */
 
-/* A table that stays half empty: a place is found at once, and looking through all of it costs what
- * there is. */
+/* Make the table larger when it is half full, so that a free place is found at once, and a walk
+ * through the table takes time in proportion to the number of connections. */
 static int make_room(struct wb__book *b)
 {
 	uint32_t cap = WB_MAX(2 * b->conn_cap, CONNS_FIRST);
@@ -279,7 +281,7 @@ static uint32_t place_of(wb_conn_t id)
 	return id & ((1u << PLACE_BITS) - 1);
 }
 
-/* The place is used round about, and the upper bits count up: no number comes back soon. */
+/* Places are used in turn, and the upper bits count up, so no number comes back soon. */
 static void give_number(struct wb__book *b, struct wb__account *c)
 {
 	uint32_t at = b->conn_hint % b->conn_cap;
@@ -407,7 +409,7 @@ static void end_write(struct wb__book *b, struct wb__account *c, struct wb__op *
 	c->ask[op - c->op].state = WB__ASK_NONE;
 }
 
-/* The end of an op that its connection's end makes; false: the user has heard of one. */
+/* End an op because its connection is down.  false: the user has heard of its end already. */
 static bool tell_op(
 	struct wb__book *b, struct wb__account *c, struct wb__op *op, struct wb_xport_event *ev)
 {
@@ -463,8 +465,9 @@ static int sum_iov(const struct iovec *iov, uint32_t n_iov, uint64_t bytes)
 	return sum == bytes ? 0 : -EINVAL;
 }
 
-/* The lane with the least to do that has a free slot; false: none.  Of equal ones the next in turn:
- * where fewer grants are out than there are lanes, all of them work nevertheless. */
+/* Pick the lane that has a free slot and the fewest bytes to move; false: none has a free slot.
+ * Equally loaded lanes take turns, so that all lanes work even when there are fewer grants than
+ * lanes. */
 static bool pick_lane(const struct wb__account *c, uint32_t *lane)
 {
 	bool found = false;
@@ -555,7 +558,7 @@ static struct wb__ask *ask_of(struct wb__account *c, uint32_t lane, uint64_t id)
 	return ask->state == WB__ASK_OPEN && ask->id == id ? ask : NULL;
 }
 
-/* The open grant that the user answers by @grant. */
+/* The open grant that the user calls @grant, and its lane; NULL: there is none. */
 static struct wb__ask *open_ask(struct wb__account *c, uint64_t grant, uint32_t *lane)
 {
 	*lane = (uint32_t)(grant >> WB__LANE_SHIFT);
@@ -699,7 +702,7 @@ bool wb__book_ended(
 		op->state = WB__OP_CANCELLED; /* the slot is not free yet */
 		return true;
 	}
-	/* A cancel that is on its way and came too late changes nothing. */
+	/* A cancel that comes too late changes nothing. */
 	assert(op->state == WB__OP_OUT || op->state == WB__OP_CANCELLING);
 	ev->kind = end == WB__ARRIVED ? WB_XP_ARRIVED : WB_XP_REFUSED;
 	c->info.n_arrived += end == WB__ARRIVED;
@@ -729,7 +732,7 @@ bool wb__book_gone(struct wb__account *c, uint32_t lane, uint64_t id, struct wb_
 	struct wb__ask *ask = c->state == WB__C_UP ? ask_of(c, lane, id) : NULL;
 
 	if (!ask)
-		return false; /* our answer crossed with it */
+		return false; /* we answered before the cancel came */
 	ask->state = WB__ASK_NONE;
 	ev->kind = WB_XP_GRANT_GONE;
 	ev->grant = id | (uint64_t)lane << WB__LANE_SHIFT;

@@ -59,7 +59,7 @@ void wb__conn_take_down(struct wb__xport_stream *x, struct wb__conn *c, struct w
 	if (!was_closing) {
 		wb__conn_close(x, c, s->code, text);
 		c->cause_ns = s->closed_ns;
-	} else if (s->closed_ns < c->cause_ns) { /* we heard of an effect of it first */
+	} else if (s->closed_ns < c->cause_ns) { /* this socket failed first */
 		c->a.code = s->code;
 		c->cause_ns = s->closed_ns;
 		snprintf(c->a.reason, sizeof(c->a.reason), "%s", text);

@@ -130,7 +130,7 @@ int wb__desk_disconnect(struct wb_xport *x, wb_conn_t conn)
 	return 0;
 }
 
-/* Into the book and on its way, or neither. */
+/* Enter the word in the book and send it.  If it cannot be sent now, neither is done. */
 static int take(struct wb__desk *d, const struct wb__entry *e)
 {
 	if (d->ops->has_room && !d->ops->has_room(d, e)) {

@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Sizes are a property of the type, so a peer cannot make us wait for more than we know. */
+/* Each type has one size (TABLE: a limit), so a peer cannot make us wait for more bytes than we
+ * expect. */
 static const uint16_t frame_bytes[WBP_BULK_TYPES] = {
 	[WBP_BULK_HELLO] = WBP_BULK_HELLO_BYTES,
 	[WBP_BULK_CHALLENGE] = WBP_BULK_PREFIX + WBP_BULK_NONCE + WBP_BULK_MAC,
@@ -123,7 +124,7 @@ static void get_hello(struct wb_cursor *c, struct wb__hello *h)
 
 uint16_t wb__hello_over(const uint8_t *first, size_t bytes)
 {
-	const size_t at = WBP_BULK_PREFIX + 4 * 8 + 3 * 2; /* as get_hello() reads it */
+	const size_t at = WBP_BULK_PREFIX + 4 * 8 + 3 * 2; /* where get_hello() reads "over" */
 
 	if (bytes < at + 2 || wb__frame_bytes(first) != WBP_BULK_HELLO_BYTES ||
 		first[5] != WBP_BULK_HELLO)
@@ -144,7 +145,8 @@ static void get_chunk(struct wb_cursor *c, struct wb_xport_chunk *k)
 		c->bad = true;
 }
 
-/* A stranger's sentence may end up on a terminal. */
+/* The sender may not have proved its identity yet, and its text may be shown on a terminal, so
+ * characters that are not printable are replaced. */
 static void get_text(struct wb_cursor *c, char *out)
 {
 	get_bytes(c, out, WBP_BULK_TEXT);

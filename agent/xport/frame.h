@@ -68,7 +68,7 @@ enum wb__frame_type {
 	WBP_BULK_TYPES,
 };
 
-/* TLS: over tcp, what follows PROOF is inside. */
+/* TLS: like TCP, but all that follows PROOF is inside TLS. */
 enum {
 	WBP_BULK_OVER_TCP = 1,
 	WBP_BULK_OVER_SHM = 2,

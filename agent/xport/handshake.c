@@ -51,8 +51,8 @@ static int on_challenge(struct wb__sock *s, const struct wb__frame *f)
 	return wb__sock_send(s, &proof);
 }
 
-/* The epoch says whether bytes are encrypted, here and there; one who thinks otherwise is sent
- * away. */
+/* Refuse a dialer whose HELLO disagrees with our epoch about encryption, or that uses another
+ * transport. */
 static int check_over(struct wb__sock *s, const struct wb_xport_epoch *e)
 {
 	uint16_t want = wb__xport_stream_over(s->rail->x, e), over = s->hello.over;
@@ -177,11 +177,12 @@ void wb__handshake_reject(struct wb__sock *s)
 	struct iovec v = {buf, 0};
 
 	if (s->state == WB__S_HELLO && !s->peer[0])
-		return; /* nobody who speaks our protocol */
+		return; /* the peer has sent no HELLO, so it may not know our protocol */
 	if (s->state == WB__S_SECURE)
-		return; /* TLS has said so itself */
+		return; /* TLS has sent an alert itself */
 	snprintf(f.text, sizeof(f.text), "%.*s", (int)sizeof(f.text) - 1, s->reason);
-	/* Best effort, and only between frames: a few bytes fit an idle socket. */
+	/* The frame may be lost, which does no harm, but it must not follow a part of another
+	 * frame.  It is so small that an idle socket takes all of it. */
 	if (s->tx_at != s->tx_have)
 		return;
 	v.iov_len = wb__frame_encode(&f, buf);

@@ -11,14 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BACKLOG 4096 /* as far as the system goes: agents of a plan dial at once */
-/* A dead host is noticed after about 25 s; a slow one is the business of the edge deadlines. */
+/* Many agents of a plan dial at once.  The system may allow fewer than this. */
+#define BACKLOG 4096
+/* A dead host is noticed after about 25 s.  A host that is only slow is left to the deadlines of
+ * edges. */
 #define KEEPALIVE_IDLE_S 10
 #define KEEPALIVE_EVERY_S 5
 #define KEEPALIVE_TRIES 3
 #define USER_TIMEOUT_MS 25000
 
-/* "1.2.3.4:5" or "[::1]:5" into numbers; no name service: nothing here may block. */
+/* Parse "1.2.3.4:5" or "[::1]:5".  No name is looked up, since nothing here may block. */
 static int parse_addr(
 	const char *text, struct sockaddr_storage *out, socklen_t *len, struct wb_err *err)
 {
@@ -68,7 +70,8 @@ bool wb__inet_ip(const char *text, uint8_t out[16])
 	return true;
 }
 
-/* An address, or a mask of one, as 16 bytes; false: of another family. */
+/* An address or a netmask as 16 bytes; the first 10 bytes of an IPv4 one become @first.  false: it
+ * belongs to another family. */
 static bool to_ip(const struct sockaddr *a, uint8_t first, uint8_t out[16])
 {
 	if (a && a->sa_family == AF_INET6) {
@@ -103,7 +106,7 @@ uint8_t wb__inet_net_bits(const uint8_t ip[16])
 
 static void set(int fd, int level, int name, int value)
 {
-	/* Tuning only: a refusal changes speed, not meaning. */
+	/* An option that the system refuses costs only speed. */
 	(void)setsockopt(fd, level, name, &value, sizeof(value));
 }
 
@@ -121,7 +124,7 @@ static bool is_loopback(const struct sockaddr_storage *a)
 		return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
 	const struct in6_addr *s6 = &((const struct sockaddr_in6 *)a)->sin6_addr;
 
-	/* What came in at a socket for both families has an IPv4 address inside. */
+	/* A socket for both families shows an IPv4 peer by a mapped address. */
 	return IN6_IS_ADDR_LOOPBACK(s6) || (IN6_IS_ADDR_V4MAPPED(s6) && s6->s6_addr[12] == 127);
 }
 
@@ -136,7 +139,7 @@ static bool same_address(const struct sockaddr_storage *a, const struct sockaddr
 		&((const struct sockaddr_in6 *)b)->sin6_addr);
 }
 
-/* Both ends on this host: then no link is shared with others. */
+/* Are both ends on this host?  Then the connection shares no network link with others. */
 static bool is_within_host(int fd)
 {
 	struct sockaddr_storage here, there;
@@ -155,7 +158,8 @@ static bool is_any(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)a)->sin6_addr);
 }
 
-/* Of an IPv4 address that came in at a socket for both families, the address itself. */
+/* Turn an IPv4 address that is mapped into IPv6, as sockets for both families show it, back into
+ * IPv4. */
 static void unmap(struct sockaddr_storage *a)
 {
 	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)a;
@@ -181,9 +185,9 @@ bool wb__inet_is_home(const struct wb__rail *r, int fd)
 
 void wb__inet_tune(struct wb__xport_stream *x, int fd)
 {
-	/* Pacing (bbr) arms a timer for every few segments: a third of the CPU time of a transfer
-	 * within a host, where there is nothing to pace for.  On a network the host's choice stays;
-	 * reno is the one that every process may choose. */
+	/* Pacing (bbr) arms a timer for every few segments, which takes a third of the CPU time of
+	 * a transfer within a host, where pacing has no use.  reno does not pace, and every process
+	 * may choose it.  On a network the host's own choice stays. */
 	if (is_within_host(fd))
 		(void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 
@@ -228,7 +232,9 @@ int wb__inet_listen(struct wb__rail *r, int *fd_out, char *endpoint, size_t cap,
 		return wb_err_set(
 			err, -errno, "cannot make a socket for %s: %s", r->addr, strerror(errno));
 	set(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-	set_buffers(r->x, fd); /* inherited; the window's scale is agreed at the handshake */
+	/* Accepted sockets inherit the buffer sizes.  They are set before listen() because the
+	 * window scale is agreed on in the TCP handshake. */
+	set_buffers(r->x, fd);
 	if (bind(fd, (struct sockaddr *)&a, len) || listen(fd, BACKLOG))
 		rc = wb_err_set(err, -errno, "rail %u cannot listen on %s: %s", r->index, r->addr,
 			strerror(errno));
@@ -241,7 +247,7 @@ int wb__inet_listen(struct wb__rail *r, int *fd_out, char *endpoint, size_t cap,
 	return rc;
 }
 
-/* Leave through the rail's own address, where it has one of the peer's family. */
+/* Bind to the rail's own address if it is of the peer's family. */
 static void bind_local(struct wb__rail *r, int fd, sa_family_t family)
 {
 	struct sockaddr_storage a;

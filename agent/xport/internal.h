@@ -46,7 +46,7 @@
 #define WB__RX_BYTES (2 * WBP_BULK_FRAME_MAX)
 #define WB__QUANTUM (1u << 20) /* bytes a socket may move before others get a turn */
 #define WB__SCRATCH (64u << 10)
-#define WB__UNSAID_MAX 4 /* events that the loop is not woken for */
+#define WB__UNSAID_MAX 4 /* when this many events are not said yet the loop is woken */
 #define WB__AHEAD_MIN                                                                              \
 	4 /* grants that keep a socket busy: what arrived need not be said at once                 \
 	   */
@@ -171,8 +171,9 @@ struct wb__list {
 	struct wb__sock *head, *tail;
 };
 
-/* Sockets that are not UP, by kind: those we dialled, those that came and have proved nothing yet,
- * those that have.  In each list in the order of their deadlines. */
+/* Sockets that are not UP, by kind: those we dialled; those that we accepted and that have proved
+ * nothing yet (strangers); those that we accepted and that have proved who they are.  Each list is
+ * in the order of deadlines. */
 enum wb__young_kind {
 	WB__YOUNG_NONE,
 	WB__YOUNG_DIALLED,
@@ -197,7 +198,8 @@ struct wb__rail {
 	_Atomic int asleep;
 	/* rail thread */
 	struct wb__list ready, waiting;
-	/* Had their turn in this round; at its end they go behind those that wait. */
+	/* Sockets that have moved bytes in this round and have to wait.  At the end of the round
+	 * they go behind the others that wait. */
 	struct wb__list served;
 	struct wb__sock *all;
 	/* Events that commands and ends of sockets make are said in order, and wait when the ring
@@ -212,7 +214,7 @@ struct wb__rail {
 	struct wb__bucket rx, tx;
 	uint8_t *scratch;
 	void *link; /* the link's own */
-	/* Their addresses stand for the link's descriptors in epfd. */
+	/* The address of each byte stands for one of the link's descriptors in epfd. */
 	char link_mark[WB__LINK_MARKS];
 	/* counters: written by the rail, read by the loop */
 	_Atomic uint64_t rx_bytes, tx_bytes, rx_chunks, tx_chunks, sleeps, rejected, throttled_ns;

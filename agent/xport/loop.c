@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of tcp and shm on the loop thread. */
+/* The operations of tcp, shm and verbs on the loop thread, except poll (poll.c). */
 #include "net/psk.h"
 #include "xport/conn.h"
 #include "xport/secure.h"
@@ -53,7 +53,7 @@ static void send_entry(struct wb__desk *d, const struct wb__entry *e)
 	if (e->chunk)
 		c.chunk = *e->chunk;
 	rc = wb__cmd(c.sock->rail, &c);
-	assert(!rc); /* there was room, and only we fill it */
+	assert(!rc); /* has_room() found room, and only the loop pushes */
 }
 
 static void hang_up(struct wb__desk *d, struct wb__account *a, const char *reason)
@@ -142,7 +142,7 @@ int wb__xport_stream_open(const struct wb_xport_ops *ops, const struct wb__link_
 	return 0;
 }
 
-/* Of a region we have a descriptor of our own, or none. */
+/* The book keeps a descriptor of our own for each region, or -1. */
 static void close_region(const struct wb_xport_region *r)
 {
 	if (r && r->fd >= 0)
@@ -201,7 +201,8 @@ fail:
 	return rc;
 }
 
-/* The rail whose address it came to; of several, and where it is none's, the next in turn. */
+/* The rail whose address the socket came to.  Several rails with that address take turns; so do all
+ * rails if none has it. */
 static struct wb__rail *home_of(struct wb__xport_stream *x, int fd)
 {
 	for (uint32_t k = 0; k < x->n_rail; k++) {
@@ -275,7 +276,8 @@ bool wb__xport_stream_epoch_of(
 	return e != NULL;
 }
 
-/* Rails see the context behind the epoch, whose lock they take. */
+/* Make the TLS context if the epoch needs one.  This happens before the epoch is entered, so a rail
+ * that finds the epoch (under epoch_lock) also sees the context. */
 static int prepare_secure(
 	struct wb__xport_stream *x, const struct wb_xport_epoch *e, struct wb_err *err)
 {
@@ -332,8 +334,8 @@ int wb__xport_stream_epoch_remove(struct wb_xport *base, const struct wb_epoch_i
 /* ---- regions ----------------------------------------------------------------------------------
  */
 
-/* Each rail has its own descriptor: then no order of closing matters.  All of them, or none and
- * -errno. */
+/* Give each rail a descriptor of its own, so that they can be closed in any order.  0, or -errno;
+ * then none is left. */
 static int dup_for_rails(const struct wb__xport_stream *x, int fd, int *out)
 {
 	for (uint32_t i = 0; i < x->n_rail; i++) {
@@ -357,8 +359,8 @@ static void tell_rails(struct wb__xport_stream *x, struct wb__cmd *c, const int 
 	}
 }
 
-/* A descriptor of the region that only reads, for the peers: they map it, and must be sure that it
- * does not shrink under them.  -1 where no peer maps it. */
+/* Make a read-only descriptor of the region for the peers, which map it, and seal the memory, since
+ * a mapping must not shrink while a peer uses it.  *fd stays -1 where no peer maps it. */
 static int region_fd(
 	struct wb__xport_stream *x, const struct wb_xport_region *r, int *fd, struct wb_err *err)
 {
@@ -367,7 +369,7 @@ static int region_fd(
 	*fd = -1;
 	if (r->fd < 0 || !wb__region_is_source(r))
 		return 0;
-	if (x->link->region_add) { /* no peer maps it; the book finds what has one */
+	if (x->link->region_add) { /* no peer maps it, but the book wants a descriptor */
 		*fd = fcntl(r->fd, F_DUPFD_CLOEXEC, 0);
 		return *fd < 0 ? wb_err_set(err, -errno, "no descriptor: %s", strerror(errno)) : 0;
 	}
@@ -399,7 +401,7 @@ int wb__xport_stream_region_add(
 		rc = region_fd(x, r, &ours.fd, err);
 	if (rc)
 		return rc;
-	ours.gpu.dmabuf_fd = -1; /* the link's, if it has use for it */
+	ours.gpu.dmabuf_fd = -1; /* the link has the caller's, and duplicates it if it needs it */
 	rc = wb__book_region_put(&x->desk.book, &ours, id, err);
 	if (rc) {
 		close_region(&ours);
@@ -455,7 +457,8 @@ int wb__xport_stream_region_remove(struct wb_xport *base, uint32_t id)
 /* ---- connections ------------------------------------------------------------------------------
  */
 
-/* The @i-th of the comma-separated parts, going round; false: no parts. */
+/* Copy the @i-th of the comma-separated parts to @out, beginning again after the last one.  false:
+ * the part is empty or too long. */
 static bool endpoint_part(const char *text, uint32_t i, char *out, size_t cap)
 {
 	uint32_t n = 1, k;
@@ -473,7 +476,7 @@ static bool endpoint_part(const char *text, uint32_t i, char *out, size_t cap)
 	return true;
 }
 
-/* The @i-th of our rails that are in @rails, going round; of all where that is 0. */
+/* The @i-th of the rails in @rails, beginning again after the last one; @rails 0: of all rails. */
 static struct wb__rail *own_rail(struct wb__xport_stream *x, uint32_t rails, uint32_t i)
 {
 	if (!rails)

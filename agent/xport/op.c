@@ -30,7 +30,7 @@ void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
 		uint8_t *p = wb__op_span(op, &op->seen, &len);
 
 		n = WB_MIN(WB_MIN(len, (size_t)piece_bytes), upto - op->seen.done);
-		if (n < len) { /* not the range's end: cut where word sums like it */
+		if (n < len) { /* the piece ends within the range: cut it where summing is fast */
 			uint64_t end = op->seen.done + n;
 
 			end -= end % WB_XPORT_PIECE_ALIGN;
@@ -46,7 +46,7 @@ void wb__op_observe(struct wb__op *op, uint64_t upto, uint32_t piece_bytes)
 	}
 }
 
-/* Carry out a flip fault when it lies in [from, op->at.done), in the landing. */
+/* Carry out a flip fault whose bit lies in [from, op->at.done) of the chunk, in the landing. */
 static void do_flip(struct wb__op *op, uint64_t from)
 {
 	struct wb__at a = {0};
@@ -69,7 +69,8 @@ void wb__op_move(struct wb__op *op, const void *from, size_t n, uint32_t piece_b
 
 	wb_dassert(n <= room);
 	wb__op_skip(op, &op->at, n);
-	/* A flip has to be there when the bytes are looked at. */
+	/* A flip fault has to change the landing before the observer sees it, which op->copy cannot
+	 * do: it moves and observes in one step. */
 	if (op->copy && is_seen && (flip < at || flip >= at + n)) {
 		op->copy(op->ctx, to, from, n, at);
 		op->seen = op->at;

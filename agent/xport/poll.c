@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rails say becomes what the user is told. */
+/* Takes in what rails report, enters it in the book, and makes events for the user of it. */
 #include "xport/conn.h"
 
 #include <errno.h>
@@ -47,7 +47,8 @@ static struct wb__conn *find_session(
 	return NULL;
 }
 
-/* A socket proved itself: the first of a session makes the conn, the last one opens it. */
+/* An accepted socket has passed the challenge.  The first one of a session makes the connection.
+ * When all are there they are admitted, and the connection is up. */
 static bool on_authed(struct wb__xport_stream *x, const struct wb__ev *e, struct wb_xport_event *ev)
 {
 	struct wb__sock *s = e->sock;
@@ -115,7 +116,8 @@ static bool on_down(struct wb__xport_stream *x, const struct wb__ev *e, struct w
 		free_sock(s);
 		return false;
 	}
-	/* Never admitted.  Its sentence lives until the next poll. */
+	/* This socket was never admitted.  It is freed at the next poll, since the event borrows
+	 * its reason. */
 	s->down_next = x->rejected;
 	x->rejected = s;
 	ev->kind = WB_XP_REJECTED;
@@ -219,8 +221,9 @@ int wb__xport_stream_poll(struct wb_xport *base, struct wb_xport_event *ev, int 
 	int n = 0;
 
 	bury(x);
-	/* Order matters: empty the descriptor, allow signals, then look at the rings.  Always empty
-	 * it: a rail may write after we saw its event, and that would wake the loop for ever. */
+	/* The order matters: empty the descriptor, then let rails signal again, then look at the
+	 * rings.  The descriptor is always emptied: a rail may write to it after we have taken its
+	 * event, and a descriptor that stays readable would wake the loop without end. */
 	(void)!read(x->event_fd, &v, sizeof(v));
 	atomic_exchange(&x->signalled, 0);
 	if (x->link->poll)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A rail: its thread sleeps, wakes, runs commands and gives each socket its turn, within rate caps
+ * and deadlines. */
 #include "xport/internal.h"
 
 #include "base/mem.h"
@@ -96,7 +98,8 @@ bool wb__bucket_ok(struct wb__rail *r, struct wb__bucket *b)
 	}
 	if (b->tokens >= b->burst / 16)
 		return true;
-	/* Wait for a quarter of the burst, so that a capped rail does not wake for crumbs. */
+	/* Wait for a quarter of the burst, so that a rail with a cap does not wake for a few bytes
+	 * at a time. */
 	want = b->burst / 4 - b->tokens;
 	wait_ns = (uint64_t)(want * 1e9 / b->rate) + 1;
 	until = r->now_ns + wait_ns;
@@ -131,7 +134,7 @@ int wb__cmd(struct wb__rail *r, const struct wb__cmd *c)
 
 void wb__cmd_must(struct wb__rail *r, const struct wb__cmd *c)
 {
-	/* The rail takes all commands between any two rounds, so this ends. */
+	/* This ends, since the rail runs all commands in each of its rounds. */
 	while (wb_ring_push(&r->cmd, c)) {
 		wake(r);
 		sched_yield();
@@ -155,7 +158,7 @@ void wb__emit(struct wb__rail *r, struct wb__ev *e, bool may_wait)
 
 	e->at_ns = wb_now_ns(r->x->o.clock);
 	rc = wb_ring_push(&r->ev, e);
-	assert(!rc); /* who emits has looked for room */
+	assert(!rc); /* the caller has made sure that there is room */
 	if (++r->n_unsaid >= WB__UNSAID_MAX || !may_wait)
 		say_events(r);
 }
@@ -244,7 +247,8 @@ void wb__young_move(struct wb__rail *r, struct wb__sock *s, enum wb__young_kind 
 	y->tail = s;
 	y->n++;
 	s->deadline_ns = r->now_ns + r->x->o.handshake_timeout_ns;
-	wb__rail_wake_at(r, s->deadline_ns); /* a connect that is never answered gives no event */
+	/* A connect that is never answered causes no epoll event. */
+	wb__rail_wake_at(r, s->deadline_ns);
 }
 
 static int watch(struct wb__rail *r, struct wb__sock *s)
@@ -261,7 +265,7 @@ static int watch(struct wb__rail *r, struct wb__sock *s)
 	return 0;
 }
 
-/* Whom to look for: what a stranger calls itself may not be so. */
+/* Add the peer's address to the reason, since the name that an unproved peer gives may be false. */
 static void say_from(struct wb__sock *s)
 {
 	struct sockaddr_storage a = {0};
@@ -290,7 +294,7 @@ static void close_sock(struct wb__rail *r, struct wb__sock *s)
 	if (s->link)
 		r->x->link->sock_close(s);
 	unlist(r, s);
-	close(s->fd); /* leaves epoll by itself */
+	close(s->fd); /* this also removes it from epoll */
 	s->fd = -1;
 	s->state = WB__S_CLOSED;
 	wb__young_move(r, s, WB__YOUNG_NONE);
@@ -308,10 +312,11 @@ static void forget_sock(struct wb__rail *r, struct wb__sock *s)
 	wb__sock_free(s);
 }
 
-/* Where too many have proved nothing yet, one that lingers makes room for one that comes; not one
- * that has just come: of many that dial at once those before would end those that are nearly
- * through.  The loop does not know it, so nobody is told; events of this round may name it still.
- */
+/* Make room for one more accepted socket that has proved nothing yet: if there are too many, close
+ * the oldest, but only if it has been there for a while.  If many agents dial at once, closing
+ * newer ones would end challenges that are nearly over.  The loop does not know these sockets, so
+ * it is not told.  The socket is freed in the next round, since epoll events of this round may
+ * still name it. */
 static bool make_room(struct wb__rail *r)
 {
 	struct wb__young *y = &r->young[WB__YOUNG_STRANGER];
@@ -372,7 +377,8 @@ static void accept_some(struct wb__rail *r)
 		int fd = accept4(r->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
-			/* Without descriptors the listener would wake us for ever: try later. */
+			/* When accept fails for want of descriptors or memory the listener stays
+			 * readable and would wake us without end, so it is tried again later. */
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 				errno == ENOMEM) {
 				watch_listener(r, EPOLL_CTL_MOD, 0);
@@ -456,8 +462,8 @@ static void run_command(struct wb__rail *r, const struct wb__cmd *c)
 	}
 }
 
-/* All of them, though nobody may take events now: the loop waits for room in this ring, and while
- * it waits it takes none. */
+/* Run all commands, even if the event ring is full: the loop may be waiting for room in the command
+ * ring, and takes no events while it waits. */
 static void run_commands(struct wb__rail *r)
 {
 	struct wb__cmd c;
@@ -468,7 +474,8 @@ static void run_commands(struct wb__rail *r)
 	}
 }
 
-/* Everybody who waited for a time looks again, and says anew until when. */
+/* When the wake time has come, all waiting sockets look again, and each sets a new wake time if it
+ * has to wait longer. */
 static void run_timers(struct wb__rail *r)
 {
 	if (r->now_ns >= r->wake_ns) {
@@ -485,9 +492,10 @@ static void run_timers(struct wb__rail *r)
 		wb__rail_wake_at(r, r->accept_at_ns);
 }
 
-/* Who has moved bytes and has to wait for the cap goes behind those that got to move none, else
- * one would have it all until its chunk is over, and its peer all that this rail has: where all
- * sources serve in the same order, their readers would wait for each other. */
+/* A socket that has moved bytes and waits for the rate cap goes behind those that could move none.
+ * Otherwise one socket would have the whole cap until its chunk is over, and its peer all that this
+ * rail can send.  Where all sources serve in the same order, their readers would then wait for each
+ * other. */
 static void wait_for_turn(struct wb__rail *r, struct wb__sock *s, bool has_moved)
 {
 	if (has_moved)
@@ -543,7 +551,7 @@ static bool has_work(struct wb__rail *r)
 	return r->ready.head && r->now_ns >= r->stall_until_ns;
 }
 
-/* Nanoseconds to sleep in epoll; 0 = only look. */
+/* How many nanoseconds to sleep in epoll; 0: only look. */
 static uint64_t sleep_ns(struct wb__rail *r)
 {
 	if (has_work(r))
@@ -563,8 +571,8 @@ static int wait_events(struct wb__rail *r, struct epoll_event *e)
 
 	if (!ns)
 		return epoll_wait(r->epfd, e, EPOLL_BATCH, 0);
-	/* Say that we sleep, then look again: a command pushed before the look is seen here, one
-	 * pushed after it wakes us. */
+	/* Set asleep, then look again: a command that was pushed before this look is seen here, and
+	 * one that is pushed after it wakes us. */
 	atomic_exchange(&r->asleep, 1);
 	if (!wb_ring_is_empty(&r->cmd) || (r->x->link->rail_arm && !r->x->link->rail_arm(r))) {
 		atomic_store(&r->asleep, 0);
@@ -633,7 +641,8 @@ static void *rail_main(void *arg)
 			say_events(r);
 		r->now_ns = wb_now_ns(r->x->o.clock);
 		n = wait_events(r, e);
-		/* Who wakes us has all of its time, however long we have slept. */
+		/* Take the time anew after the sleep, so that deadlines which begin now are not
+		 * shortened by it. */
 		r->now_ns = wb_now_ns(r->x->o.clock);
 		take_events(r, e, n);
 	}
@@ -685,7 +694,7 @@ int wb__rail_open(struct wb__xport_stream *x, uint32_t index, const struct wb_xp
 	if (!rc)
 		rc = wb_thread_start(&r->thread, name, rail_main, r);
 	r->is_started = !rc;
-	/* A container may be kept from those: then it runs where it can. */
+	/* A container may not be allowed these CPUs; then the thread runs where it can. */
 	if (!rc && o->cpus)
 		(void)pthread_setaffinity_np(r->thread, sizeof(*o->cpus), o->cpus);
 	return rc;
@@ -698,7 +707,7 @@ void wb__rail_close(struct wb__rail *r)
 	if (r->is_started) {
 		wb__cmd_must(r, &c);
 		pthread_join(r->thread, NULL);
-		/* Sockets and fds whose command was not read any more. */
+		/* Free sockets and close descriptors of commands that were not run. */
 		while (!wb_ring_pop(&r->cmd, &c)) {
 			if (c.kind == WB__CMD_DIAL) {
 				close(c.sock->fd);

@@ -6,7 +6,7 @@
 /* ---- the source ---------------------------------------------------------------------------------
  */
 
-/* Where a range of the source lies; the loop has checked that it does. */
+/* Find the region of a range.  There is one: the loop has checked it. */
 static bool find_range(struct wb__sock *s, struct wb__giver *g, const uint8_t *p, size_t len,
 	struct wb__range *out)
 {
@@ -112,7 +112,7 @@ int wb__take_ranges(struct wb__sock *s, struct wb__taker *t, const struct wb__fr
 		left -= g.bytes;
 		t->range[i] = g;
 	}
-	assert(f->n_range <= WBP_BULK_TABLE_MAX); /* the frame's parser sees to it */
+	assert(f->n_range <= WBP_BULK_TABLE_MAX); /* the frame decoder has checked this */
 	t->n = f->n_range;
 	t->at = 0;
 	s->in_payload = true;

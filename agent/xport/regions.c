@@ -10,7 +10,7 @@ static bool is_before(uint64_t object, uintptr_t base, const struct wb__region_k
 	return object != k->object ? object < k->object : base < k->base;
 }
 
-/* The first key of a greater base, or of a greater object. */
+/* Index of the first key that has a greater base, or belongs to a greater object. */
 static uint32_t above(struct wb__regions *x, uint64_t object, uintptr_t base)
 {
 	uint32_t lo = 0, hi = x->n;
@@ -66,7 +66,8 @@ void wb__regions_drop(struct wb__regions *x, uint32_t id)
 	}
 }
 
-/* Chunks go through a region from one range to the next.  Only where no other holds the place. */
+/* Does the region that was found last hold the range, and no other region?  The ranges of a chunk
+ * mostly follow each other in one region, so this is tried first. */
 static bool is_hint(const struct wb__regions *x, uint64_t object, uintptr_t at, uintptr_t end)
 {
 	const struct wb__region_key *k = &x->key[x->hint];

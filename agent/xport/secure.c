@@ -14,10 +14,10 @@
 #include <sys/socket.h>
 
 #define RECORD 16384u /* plaintext of a full record */
-#define RECORD_ROOM (RECORD + 256u) /* with its header and tag, and a key update before it */
+#define RECORD_ROOM (RECORD + 256u) /* with header and tag, and a key update before it */
 #define OUT_BYTES (4 * RECORD_ROOM) /* sent in one call */
 #define IN_BYTES (4 * RECORD_ROOM) /* received in one call */
-static char groups[] = "X25519:P-256"; /* OpenSSL takes it without const */
+static char groups[] = "X25519:P-256"; /* not const, since OpenSSL takes it as char * */
 
 static const unsigned char identity[] = "weightbridge bulk";
 
@@ -88,7 +88,8 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t bytes, SSL_SESSION
 {
 	struct wb__secure *t = SSL_get_app_data(ssl);
 
-	/* 1 with no session: no such key, and the handshake fails for want of a certificate. */
+	/* To return 1 without a session means that there is no such key.  The handshake then fails,
+	 * since there is no certificate either. */
 	*out = NULL;
 	if (bytes != sizeof(identity) || memcmp(id, identity, bytes) != 0)
 		return 1;
@@ -104,7 +105,8 @@ static int psk_use(
 	*out = NULL;
 	*id = NULL;
 	*bytes = 0;
-	/* A second hello may ask for another hash; our keys are bound to SHA-256. */
+	/* The server may ask for another hash by a HelloRetryRequest, but our keys are bound to
+	 * SHA-256. */
 	if (md && !EVP_MD_is_a(md, "SHA256"))
 		return 1;
 	*out = wb_psk_session(ssl, t->psk, sizeof(t->psk));
@@ -197,7 +199,8 @@ static int create(struct wb__sock *s)
 	SSL_set_bio(t->ssl, b, b);
 	SSL_set_app_data(t->ssl, t);
 	if (s->is_dialer) {
-		/* Without the key it must not fall back to accepting any certificate. */
+		/* If the server does not use the key, the dialer must not accept a certificate
+		 * instead. */
 		SSL_set_verify(t->ssl, SSL_VERIFY_PEER, NULL);
 		SSL_set_connect_state(t->ssl);
 	} else {
@@ -235,7 +238,8 @@ static bool is_about_key(int reason)
 	       reason == SSL_R_TLSV1_ALERT_UNKNOWN_PSK_IDENTITY;
 }
 
-/* Why OpenSSL gave up; what it has to tell the peer goes out as far as the socket takes it. */
+/* Note why OpenSSL failed.  An alert that it has for the peer is sent as far as the socket takes
+ * it. */
 static int fail(struct wb__sock *s, int ssl_error)
 {
 	int sys = errno;
@@ -294,7 +298,7 @@ int wb__secure_turn(struct wb__sock *s)
 	int rc, why;
 
 	if (s->tx_at < s->tx_have)
-		return WB__IDLE; /* the end of the challenge is not out yet */
+		return WB__IDLE; /* PROOF is not sent completely yet */
 	if (!s->secure && create(s))
 		return wb__sock_fail(s, -ENOMEM, "no memory for TLS with agent %s", s->peer);
 	if (!wb__rail_has_room(s->rail)) {
@@ -319,7 +323,7 @@ int wb__secure_turn(struct wb__sock *s)
 /* ---- bytes ------------------------------------------------------------------------------------
  */
 
-/* Up to @n bytes; fewer: see the return value.  1 = all, 0 = none now, negative. */
+/* Read up to @n bytes.  1 = all, 0 = no more now, negative. */
 static int read_full(struct wb__sock *s, uint8_t *p, size_t n, size_t *done)
 {
 	struct wb__secure *t = s->secure;
@@ -354,7 +358,8 @@ ssize_t wb__secure_readv(struct wb__sock *s, const struct iovec *iov, int n_iov)
 	return -1;
 }
 
-/* Up to a record's worth from @at on: where it lies, or, when it is in pieces, copied to @room. */
+/* The next bytes from @at on, up to one record.  Returns where they are; if they are in several
+ * pieces they are copied to @room. */
 static const uint8_t *next_record(
 	const struct iovec *iov, int n_iov, struct wb__at *at, uint8_t *room, size_t *bytes)
 {
@@ -378,7 +383,7 @@ static const uint8_t *next_record(
 	return room;
 }
 
-/* There is room for it in out. */
+/* Encrypt one record into t->out, where there is room for it. */
 static int seal(struct wb__sock *s, const uint8_t *p, size_t bytes)
 {
 	struct wb__secure *t = s->secure;
@@ -426,7 +431,7 @@ ssize_t wb__secure_writev(struct wb__sock *s, const struct iovec *iov, int n_iov
 		done += n;
 	}
 	if (done == all && wb__secure_flush(s, flags) < 0) {
-		errno = EPIPE; /* named already */
+		errno = EPIPE; /* wb__secure_flush() has noted the cause */
 		return -1;
 	}
 	if (done)

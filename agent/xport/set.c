@@ -2,11 +2,11 @@
 /*
  * A set: several transports as one.
  *
- * Each is open as it is and keeps its own book.  The number of a connection has its transport's
- * place in the set in the upper bits (wb_xport_opts.tag), so what is asked of a connection goes
- * straight to the one that has it, and events pass through as they are.  What is the set's own is
- * regions, which have a number in each; epochs, with the transports that may carry them; and, for a
- * peer that can be reached in several ways, how often each has failed (struct wb__trial).
+ * Each member is a transport of its own and keeps its own book.  The upper bits of a connection's
+ * number hold its member's place in the set (wb_xport_opts.tag).  So a request about a connection
+ * goes straight to its member, and events pass through as they are.  The set itself keeps regions,
+ * which have a number in each member; epochs, with the members that may carry them; and, for a peer
+ * that can be reached in several ways, how often each way has failed (struct wb__trial).
  */
 #include "xport/set.h"
 
@@ -20,7 +20,8 @@
 #include <unistd.h>
 
 #define MOD "xport"
-/* A way is left when it could not be had once, or broke twice after chunks had come. */
+/* Another way is taken after this many failures.  A connection that ends before a chunk has come
+ * mostly counts for all of them (weight()). */
 #define FAILS_MAX 2
 
 static struct wb__set *set_of(struct wb_xport *x)
@@ -67,7 +68,8 @@ static void forget_trials(struct wb__set *s, const struct wb_epoch_id *id)
 	s->n_trial = k;
 }
 
-/* Members with this name, or all; those that cannot have the epoch are told apart by name. */
+/* Add the members with this name, or all, to @out.  Members that may not carry the epoch are left
+ * out; if encryption is the reason, this is logged. */
 static int add_members(struct wb__set *s, const struct wb_xport_epoch *e, const char *name,
 	struct wb__set_epoch *out, struct wb_err *err)
 {
@@ -122,7 +124,7 @@ static int set_epoch_add(struct wb_xport *x, const struct wb_xport_epoch *e, str
 	struct wb__set_epoch fresh = {.id = e->id}, *known = find_epoch(s, &e->id);
 	int rc;
 
-	if (known) /* the members know the key */
+	if (known) /* the member compares the key */
 		return wb_xport_epoch_add(s->m[known->order[0]].x, e, err);
 	if (s->n_epoch == WB__EPOCHS_MAX)
 		return wb_err_set(err, -ENOSPC, "more than %d epochs", WB__EPOCHS_MAX);
@@ -157,8 +159,8 @@ static int set_epoch_remove(struct wb_xport *x, const struct wb_epoch_id *id)
 /* ---- regions ----------------------------------------------------------------------------------
  */
 
-/* It cannot have memory of this object, and would refuse what lies there: it carries nothing of
- * the object any more. */
+/* Member @i cannot have memory of this object and would refuse writes from there, so it carries
+ * nothing of the object any more. */
 static void turn_off(struct wb__set *s, uint32_t i, uint64_t object, const char *why)
 {
 	struct wb__member *m = &s->m[i];
@@ -183,7 +185,7 @@ static void turn_off(struct wb__set *s, uint32_t i, uint64_t object, const char 
 	}
 }
 
-/* Does another member serve this object without the region? */
+/* Is there another member that carries this object, and also reaches other hosts? */
 static bool can_do_without(const struct wb__set *s, uint32_t i, uint64_t object)
 {
 	for (uint32_t k = 0; k < s->n; k++)
@@ -198,7 +200,8 @@ static int add_to(struct wb__set *s, uint32_t i, struct wb__set_region *g, struc
 	int rc;
 
 	g->id[i] = WB__REGION_NONE;
-	/* What the CPU must not touch is made known to those, too, that would. */
+	/* Members that would touch such memory with the CPU have to know which memory is a GPU's,
+	 * too, so that they refuse it. */
 	if ((!has_cap(s, i, WB_XPORT_CAP_REGIONS) && !g->r.gpu.is_there) ||
 		is_off(&s->m[i], g->r.object))
 		return 0;
@@ -235,8 +238,9 @@ static int set_region_add(
 				(void)wb_xport_region_remove(s->m[i].x, fresh.id[i]);
 		return rc;
 	}
-	/* Borrowed, and of no use any more: a member that has used it is not left before it can be,
-	 * and so not entered again (set_region_remove()). */
+	/* The descriptor is borrowed for this call, and no later call needs it.  Only
+	 * set_region_remove() adds a region again, to members that come before one that still uses
+	 * it; a member that has used the descriptor is never among them. */
 	fresh.r.gpu.dmabuf_fd = -1;
 	s->region[at] = fresh;
 	s->n_region = WB_MAX(s->n_region, at + 1);
@@ -244,7 +248,7 @@ static int set_region_add(
 	return 0;
 }
 
-/* From all or, while one of them uses it, from none. */
+/* Remove the region from all members, or from none while one of them uses it. */
 static int set_region_remove(struct wb_xport *x, uint32_t id)
 {
 	struct wb__set *s = set_of(x);
@@ -268,7 +272,8 @@ static int set_region_remove(struct wb_xport *x, uint32_t id)
 	return rc;
 }
 
-/* How good each is; what moves a GPU's memory knows most about why not. */
+/* How good a path is.  Between equal paths, a member that moves memory of GPUs ranks higher, since
+ * it can say best why a path is not better. */
 static int rank_of(const struct wb__set *s, uint32_t i, enum wb_xport_path path)
 {
 	static const int rank[] = {[WB_XPORT_PATH_FAILED] = 0,
@@ -345,7 +350,8 @@ static bool way_for(
 	       (!x->is_near || x->is_near(s->m[i].endpoint, out));
 }
 
-/* The best that has not failed; of none, all have failed, and begin anew.  -1: there is none. */
+/* The best member that has a way to the peer and has not failed.  -1: all have failed; their counts
+ * then begin anew. */
 static int best_of(const struct wb__set_epoch *e, struct wb__trial *t)
 {
 	for (uint32_t k = 0; k < e->n; k++)
@@ -355,16 +361,17 @@ static int best_of(const struct wb__set_epoch *e, struct wb__trial *t)
 	return -1;
 }
 
-/* How bad is it for a way that a connection ended so? */
+/* How many failures (of FAILS_MAX) a connection counts for that ended like this. */
 static uint32_t weight(int code, uint64_t n_arrived)
 {
 	if (code == -ECONNABORTED) /* by us */
 		return 0;
-	/* The peer does not know the plan yet, or not by this way. */
+	/* WB_ESTALE: the peer does not know the plan yet, or does not use this way for it. */
 	return code == WB_ESTALE || n_arrived ? 1 : FAILS_MAX;
 }
 
-/* true: there is another way, not tried since all had failed. */
+/* Count a failure of member @i.  true: there is another member, which has not failed since the
+ * counts began anew. */
 static bool failed(struct wb__set *s, const struct wb__set_epoch *e, struct wb__trial *t,
 	uint32_t i, uint32_t by, const char *why)
 {
@@ -412,7 +419,8 @@ static int dial(struct wb__set *s, uint32_t i, const struct wb_xport_peer *p, wb
 	return wb_xport_connect(s->m[i].x, &to, out, err);
 }
 
-/* What is wrong with the call, or with us, is so for every way. */
+/* Is this error the fault of one way?  Bad arguments, or a lack of room or memory here, would make
+ * every way fail. */
 static bool is_of_way(int rc)
 {
 	return rc != -EINVAL && rc != -ENOSPC && rc != -ENOMEM;
@@ -429,7 +437,7 @@ static int set_connect(
 	int i, rc;
 
 	if (!e || !p->endpoint || !p->endpoint[0] || !p->name)
-		return wb_xport_connect(s->m[0].x, p, out, err); /* it says what is wrong */
+		return wb_xport_connect(s->m[0].x, p, out, err); /* it reports what is wrong */
 	bits = usable(s, e, p->endpoint, way);
 	if (!bits)
 		return wb_err_set(err, -EPROTONOSUPPORT,
@@ -445,7 +453,7 @@ static int set_connect(
 	for (i = i < 0 ? best_of(e, t) : i;; i = best_of(e, t)) {
 		struct wb_err why = {0};
 
-		assert(i >= 0); /* another one is left, or all begin anew */
+		assert(i >= 0); /* another one is left, or all counts began anew */
 		rc = dial(s, (uint32_t)i, p, out, &why);
 		if (rc < 0 && is_of_way(rc) && failed(s, e, t, (uint32_t)i, FAILS_MAX, why.msg))
 			continue;
@@ -475,7 +483,7 @@ static void look(struct wb__set *s, uint32_t i, struct wb_xport_event *ev)
 			failed(s, e, t, i, by, ev->reason ? ev->reason : wb_strerror(ev->code));
 }
 
-/* The one that is first changes, so that none waits for the others. */
+/* A different member is polled first each time, so that no member has to wait for the others. */
 static int set_poll(struct wb_xport *x, struct wb_xport_event *ev, int max)
 {
 	struct wb__set *s = set_of(x);
@@ -542,7 +550,8 @@ static int set_refuse(struct wb_xport *x, wb_conn_t conn, uint64_t grant, int co
 /* ---- being reached ----------------------------------------------------------------------------
  */
 
-/* Of each member what it says, with semicolons between; @at NULL: each listens by itself. */
+/* Let each member serve, and join their endpoints with semicolons.  @at NULL: each listens by
+ * itself. */
 static int say_all(struct wb__set *s, const char *const *at, uint32_t n, char *endpoint, size_t cap,
 	struct wb_err *err)
 {
@@ -574,8 +583,9 @@ static int set_serve(struct wb_xport *x, const char *const *at, uint32_t n, char
 	return say_all(set_of(x), at, n, endpoint, cap, err);
 }
 
-/* By its first bytes, which are there: who dials sends them in one piece.  What nobody can be known
- * by is tcp's, if there is one, which says what is wrong. */
+/* The first bytes say which member the socket is for.  They have arrived, since a dialer sends
+ * HELLO in one piece.  tcp, if it is a member, takes every socket that is not recognised, and tells
+ * the peer what is wrong. */
 static int set_adopt(struct wb_xport *x, int fd_take, struct wb_err *err)
 {
 	struct wb__set *s = set_of(x);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which transports a set has: those that are named, or all that this host has. */
+/* Opens a set: the transports that are named, or all that this host has. */
 #include "xport/set.h"
 
 #include "base/log.h"
@@ -15,7 +15,7 @@
 #define WORD_MAX 32
 #define AUTO "auto"
 
-/* One transport, whose rails are at the addresses of @o. */
+/* Open one transport, with rails at the addresses in @o. */
 static int open_one(const struct wb_xport_ops *ops, const struct wb_xport_opts *o, uint32_t tag,
 	struct wb_xport **out, struct wb_err *err)
 {
@@ -35,7 +35,7 @@ static int open_one(const struct wb_xport_ops *ops, const struct wb_xport_opts *
 		if (rc < 0)
 			return wb_err_set(err, rc, "rail %u: the address is too long", i);
 		rail[i].addr = addr[i];
-		/* The rate is that of a network interface, and nothing goes through it. */
+		/* The rate is the cap of a network interface, which this transport does not use. */
 		if (ops->caps & WB_XPORT_CAP_LOCAL && o->is_apart)
 			rail[i].rate_bytes_per_s = 0;
 	}
@@ -76,7 +76,6 @@ static bool uses_devices(const char *name)
 	return wb_xport_find(name)->caps & WB_XPORT_CAP_LANDINGS;
 }
 
-/* All that this host has. */
 static int add_all(struct wb__set *s, const struct wb_xport_opts *o, struct wb_err *err)
 {
 	static const char *const best[] = {"shm", "verbs", "tcp"};
@@ -85,8 +84,10 @@ static int add_all(struct wb__set *s, const struct wb_xport_opts *o, struct wb_e
 		struct wb_err why = {0};
 		int rc = add_member(s, wb_xport_find(best[i]), o, &why);
 
-		/* What is wrong with the last is mostly so with all; a device is asked for; and
-		 * who is short of memory now does not lack a transport. */
+		/* A transport that cannot be opened is left out, with three exceptions.  Want of
+		 * memory says nothing about the transport.  What is wrong with the last transport
+		 * is mostly wrong with all.  And a rail may name a device that only this transport
+		 * uses. */
 		if (rc < 0 && (rc == -ENOMEM || i + 1 == WB_ARRAY_SIZE(best) ||
 				      (names_device(o) && uses_devices(best[i]))))
 			return wb_err_wrap(err, rc, "%s", why.msg);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One socket of a rail: frames in and out, grants, answers, and faults that tests ask for. */
 #include "xport/internal.h"
 #include "xport/secure.h"
 
@@ -67,7 +68,7 @@ struct wb__sock *wb__sock_create(struct wb__rail *r, int fd, bool is_dialer)
 
 int wb__sock_tables(struct wb__sock *s, uint32_t n_slot)
 {
-	/* A slot has at most a GRANT, a CANCEL and a RELEASE (or an answer) under way. */
+	/* A slot has at most three frames queued: GRANT, CANCEL and RELEASE, or an answer. */
 	uint32_t cap = HANDSHAKE_TX + n_slot * 3 * 64 + s->rail->x->link->tx_extra;
 	uint8_t *txb = wb_alloc(cap);
 
@@ -81,7 +82,8 @@ int wb__sock_tables(struct wb__sock *s, uint32_t n_slot)
 		wb_free(txb);
 		return -ENOMEM;
 	}
-	/* Whatever the handshake has queued was sent: both sides wait for each other. */
+	/* Nothing should be left to copy: in the challenge each side waits for the other, so all
+	 * that was queued has been sent. */
 	memcpy(txb, s->txb, s->tx_have);
 	wb_free(s->txb);
 	s->txb = txb;
@@ -241,14 +243,14 @@ static int start_answer(struct wb__sock *s)
 	return s->rail->x->link->tx_begin(s);
 }
 
-/* What a socket may move in one turn.  Of a capped rail, one piece: however long its thread did not
- * get to run, what has come together meanwhile is shared by all of its sockets. */
+/* How many bytes a socket may move in one turn.  On a rail with a cap this is one piece, so that
+ * all sockets share what the bucket has gathered while the thread did not run. */
 static uint32_t quantum(const struct wb__bucket *b)
 {
 	return (uint32_t)WB_MIN((size_t)WB__QUANTUM, b->most);
 }
 
-/* Control frames, then answers one after the other. */
+/* Send control frames, then answers one after the other. */
 static int turn_out(struct wb__sock *s)
 {
 	struct wb__rail *r = s->rail;
@@ -390,8 +392,8 @@ struct wb__in *wb__sock_in(struct wb__sock *s, uint64_t id)
 	return in && in->state != WB__IN_FREE && in->id == id ? in : NULL;
 }
 
-/* A turn may end between the trailer's last byte and our note of it, and the receiver may be quick:
- * its next grant for the slot says that all of the answer has arrived. */
+/* A turn may end after the trailer is sent and before we note that.  The receiver's next grant for
+ * the same slot then shows that the whole answer has arrived. */
 static void note_sent(struct wb__sock *s, uint32_t slot)
 {
 	struct wb__in *in = s->tx_in;
@@ -432,7 +434,7 @@ static int on_cancel(struct wb__sock *s, const struct wb__frame *f)
 	struct wb__ev e = {.kind = WB__EV_GONE, .sock = s, .id = f->id};
 
 	if (!in)
-		return 0; /* crossed with our answer */
+		return 0; /* we answered before the cancel came */
 	if (in->state == WB__IN_WAITING) {
 		in->state = WB__IN_GONE;
 		wb__emit(s->rail, &e, false);
@@ -485,8 +487,8 @@ static int read_some(struct wb__sock *s, uint32_t want)
 		s->rx_at = 0;
 	}
 	room = sizeof(s->rxb) - s->rx_have;
-	/* What follows WELCOME may come with descriptors, for which the link is not ready before;
-	 * what follows PROOF may be TLS. */
+	/* Do not read past the frame: after WELCOME descriptors may come, for which the link is not
+	 * ready before, and after PROOF TLS may begin.  With rx_exact, payload follows. */
 	if (s->state != WB__S_UP || (s->is_dialer && link->rx_exact))
 		room = WB_MIN(room, want);
 	for (;;) {
@@ -506,7 +508,7 @@ static int read_some(struct wb__sock *s, uint32_t want)
 	return 1;
 }
 
-/* One frame, if there is a whole one: 1, 0 (socket empty) or negative. */
+/* Handle one frame, if all of it is there: 1, 0 (socket empty) or negative. */
 static int next_frame(struct wb__sock *s)
 {
 	for (;;) {
@@ -523,7 +525,7 @@ static int next_frame(struct wb__sock *s)
 						: "%s%s sent something that is not a frame",
 					s->peer[0] ? "agent " : "a peer", s->peer);
 		} else if (s->state == WB__S_UP) {
-			need = WBP_BULK_ANSWER_BYTES; /* the only frames where it matters */
+			need = WBP_BULK_ANSWER_BYTES; /* all that a tcp dialer gets */
 		}
 		if (have >= WBP_BULK_PREFIX && have >= (uint32_t)need) {
 			s->rx_at += (uint32_t)need;
@@ -589,7 +591,7 @@ static void cmd_cancel(struct wb__sock *s, const struct wb__cmd *c)
 	struct wb__frame f = {.type = WBP_BULK_CANCEL, .id = c->id};
 
 	if (grant_of(s, c->id) != c->op || c->op->is_dead)
-		return; /* it ended first; that event is on its way */
+		return; /* the grant ended before this; the event is on its way */
 	c->op->is_dead = true;
 	if (!c->op->is_answered)
 		wb__sock_send(s, &f);

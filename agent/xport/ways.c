@@ -9,7 +9,7 @@
 
 #define WORD_MAX 32
 
-/* The @i-th of the parts that @sep divides @text into. */
+/* Copy the @i-th of the parts into which @sep divides @text to @out. */
 static bool part(const char *text, char sep, uint32_t i, char *out, size_t cap)
 {
 	size_t len;
@@ -51,7 +51,7 @@ const struct wb_xport_ops *wb__way_ops(const char *way)
 		best = x;
 		longest = n;
 	}
-	assert(best); /* tcp takes what nobody else does */
+	assert(best); /* the scheme of tcp is empty, so it fits any text */
 	return best;
 }
 
@@ -68,7 +68,8 @@ const char *wb_xport_of_endpoint(const char *endpoint)
 	return endpoint[0] ? wb__way_ops(endpoint)->name : "";
 }
 
-/* A transport in software goes by the name of the one in hardware. */
+/* Does @allowed contain the transport?  Endpoint texts do not say whether a transport is in
+ * software, so "verbs+soft" in @allowed counts as "verbs". */
 static bool is_allowed(const char *allowed, const char *name)
 {
 	char word[WORD_MAX];
@@ -117,7 +118,7 @@ uint32_t wb_xport_sockets(uint32_t n_rail, const char *endpoint)
 	return n ? n : sockets_of(n_rail, endpoint);
 }
 
-/* The addresses of @rails in one way, behind what stands in @out already. */
+/* Append the addresses of @rails in @way to @out. */
 static int some_of(const char *way, uint32_t rails, char *out, size_t cap)
 {
 	uint32_t left = rails, i = 0;

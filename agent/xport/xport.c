@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of known transports.  The functions of xport.h call through the table of operations. */
 #include "xport/xport.h"
 
 #include "base/base.h"
@@ -40,7 +41,7 @@ const struct wb_xport_ops *wb_xport_find(const char *name)
 	return NULL;
 }
 
-/* "there are tcp, shm and verbs" */
+/* The sentence ends like this: "there are tcp, shm and verbs". */
 int wb__xport_unknown(const char *name, struct wb_err *err)
 {
 	char list[128] = "";
@@ -208,7 +209,7 @@ enum wb_xport_path wb_xport_region_path(struct wb_xport *x, uint32_t id, char *o
 	out[0] = '\0';
 	if (x->ops->region_path)
 		return x->ops->region_path(x, id, out, cap);
-	return WB_XPORT_PATH_HOST; /* no account is kept: a test double */
+	return WB_XPORT_PATH_HOST; /* only a test double has no such operation */
 }
 
 bool wb_xport_reduced(struct wb_xport *x, char *out, size_t cap)
