@@ -51,7 +51,7 @@ void wb_area_reset(struct wb_area_head *h, uint64_t bytes)
 	h->version = h->held_version = -1;
 }
 
-/* Elements written in each parameter: when it is all of them, one range does. */
+/* How many elements the ops write in each parameter: if all of them, one range is enough for it. */
 static uint64_t *count_elems(const struct wb_map *map)
 {
 	uint64_t *n = wb_zalloc(map->n_param, sizeof(*n));
@@ -68,7 +68,8 @@ static void add_op(const struct wb_map *map, const struct wb_op *op, const struc
 	bool rows = op->dst_col_stride == 1 || op->n_col == 1;
 	uint32_t reps = op->repeat ? op->repeat : 1;
 
-	/* Rows that are one piece each, or else columns that are, or else single elements. */
+	/* Each row is one piece if its elements lie next to each other; otherwise each element is a
+	 * piece. */
 	for (uint32_t k = 0; k < reps; k++)
 		r[(*n)++] = (struct wb_area_range){
 			.mem = at->mem,
@@ -118,7 +119,7 @@ int wb_area_ranges(const struct wb_map *map, const struct wb_place *place,
 	return 0;
 }
 
-/* Long runs past the caches: twice as fast over small pages as memcpy. */
+/* Long runs are copied past the caches, which is twice as fast as memcpy() on small pages. */
 static void copy(void *to, const void *from, uint64_t bytes)
 {
 	if (bytes < STREAM_MIN)

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#define ALIGN ((uint64_t)256) /* offsets on the wire are aligned as addresses are */
+#define ALIGN ((uint64_t)256) /* up to this, an offset on the wire is aligned like its address */
 
 struct wb_area_gpu {
 	struct wb_lane_gpu *lane; /* owned */
@@ -20,11 +20,11 @@ struct wb_area_gpu {
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* The next piece, and how much of it was taken. */
+/* A position in a list of ranges: the next piece, and how much of it was taken. */
 struct cursor {
 	const struct wb_area_range *r;
 	uint32_t n, i;
-	struct wb_area_range now; /* r[i], as few pieces as it can be */
+	struct wb_area_range now; /* r[i], with its pieces joined where they follow each other */
 	uint64_t row, rep, at;
 };
 
@@ -87,7 +87,8 @@ static void take(struct cursor *c, uint64_t bytes)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* Pieces from @c on, as many as a job may be of: 0, or -EINVAL. */
+/* Put pieces from @c on into @job, as many as one job may have.  0, or -EINVAL: a piece is beyond
+ * the area. */
 static int fill(struct wb_area_gpu *g, struct cursor *c, uint32_t max, void *const *from,
 	struct wb_lane_job *job)
 {
@@ -157,7 +158,8 @@ static struct wbk_sum sum_here(const struct wb_area_gpu *g, const struct wb_lane
 	return sum;
 }
 
-/* The next pieces, at most @max: how many they are, and whether they differ. */
+/* Compare the next pieces, at most @max.  @n gets their number, @differ whether any of them
+ * differs. */
 static int compare(struct wb_area_gpu *g, struct cursor *c, uint32_t max, void *const *from,
 	void *const *to, uint32_t *n, bool *differ)
 {
@@ -176,9 +178,10 @@ static int compare(struct wb_area_gpu *g, struct cursor *c, uint32_t max, void *
 	return rc;
 }
 
-/* Of @n_box pieces from @c on one is different: by halves it is found.  A job that begins in the
- * midst of them may end before the half, where they lie to and fro.  One that is different no more
- * does not stay as it is written, and another is told in its place. */
+/* One of the @n_box pieces from @c on differs: find its range by halving.  A job that begins in the
+ * middle of the pieces may end before half of them, if their addresses go back and forth.  If the
+ * piece that differed changes meanwhile and does not differ any more, another range is named in its
+ * place. */
 static int find(struct wb_area_gpu *g, struct cursor *c, uint32_t n_box, void *const *from,
 	void *const *to, uint32_t *range)
 {

@@ -16,21 +16,21 @@
 
 #define WINDOW ((uint64_t)16 << 20) /* slots are pinned in pieces of this size */
 #define STAGE_ALIGN ((uint64_t)256) /* a job's bytes are aligned in its buffer as on the wire */
-#define DIRECT_BYTES ((uint64_t)256 << 10) /* up to that a kernel reaches the slot itself */
-#define DIRECT_TILES 4u /* up to that a kernel adds to a sum that lies in the host's memory */
-#define SPANS 8u /* copies of a job */
-#define RETRY_JOBS 64u /* before a device that had no room is asked again */
-/* An interrupt is tens of microseconds after the end that it tells of. */
+#define DIRECT_BYTES ((uint64_t)256 << 10) /* up to so many, a kernel accesses the slot itself */
+#define DIRECT_TILES 4u /* up to so many, a kernel adds to a sum in host memory */
+#define SPANS 8u /* most spans that a job copies */
+#define RETRY_JOBS 64u /* jobs until a device that had no room is asked again */
+/* The interrupt that reports the end of a job comes tens of microseconds after that end. */
 #define POLL_NS (50 * WB_NS_PER_US)
-#define SLICE_MAX_NS (10 * WB_NS_PER_MS) /* between two looks at a job that takes long */
-#define POLL_BYTES ((uint64_t)1 << 20) /* what a bus moves in about that time */
+#define SLICE_MAX_NS (10 * WB_NS_PER_MS) /* between two queries for a job that takes long */
+#define POLL_BYTES ((uint64_t)1 << 20) /* what a bus moves in about POLL_NS */
 
 enum { IN, WORK, OUT, STREAMS };
 
 /*
- * What a launch reads, here and on the device alike.  As one copy takes it there, the parts follow
- * each other without a gap: addresses of the boxes' objects, ops, then n_box + 1 numbers for each
- * kernel.
+ * What a launch reads.  The host and the device have the same layout.  One copy takes it to the
+ * device, so the parts follow each other without a gap: addresses of the boxes' objects, ops, then
+ * n_box + 1 numbers for each kernel.
  */
 struct tables {
 	struct wbk_sum sum; /* written by the kernel */
@@ -40,26 +40,26 @@ struct tables {
 };
 _Static_assert(sizeof(struct wbk_op) % 8 == 0, "no gaps");
 
-/* Where they are, from the beginning. */
+/* Offsets of the parts from the beginning of the tables, and the length of all. */
 struct layout {
 	uint32_t base, op, first, bytes;
 };
 
-/* A job under way, and what is its alone. */
+/* A job under way, and what belongs to it alone. */
 struct place {
-	struct wb_lane_job job; /* what it points to is not used after its beginning */
-	bool is_queued; /* done says when it is over */
-	int result; /* of done, as it was last heard; WBCU_NOT_READY = not over */
-	uint64_t bytes; /* that it moves */
-	struct wb__lane_span slot; /* addresses that it touches */
+	struct wb_lane_job job; /* what it points to is not used after wb_lane_gpu_begin() */
+	bool is_queued; /* its work is queued, and `done` tells when it is over */
+	int result; /* state of `done` at the last query; WBCU_NOT_READY = not over */
+	uint64_t bytes; /* moved by the job */
+	struct wb__lane_span slot; /* addresses touched by the job */
 	void *done; /* event */
 	struct tables *host; /* pinned, as are the keys */
 	struct wbk_sum_keys *keys;
-	uint64_t dev; /* the device's tables */
-	uint64_t stage; /* buffer; 0 = none yet */
+	uint64_t dev; /* address of the device's copy of the tables */
+	uint64_t stage; /* address of its staging buffer; 0 = none yet */
 };
 
-/* How a job goes. */
+/* How a job is done. */
 struct route {
 	enum wbk_way way;
 	bool is_staged, sums_here; /* sums_here: the kernel adds to the sum in the host's memory */
@@ -72,30 +72,30 @@ struct route {
 struct wb_lane_gpu {
 	struct wb_gpu *gpu;
 	void *module, *fn[WBK_MOVES], *stream[STREAMS];
-	void *step; /* event: from one stream of a job to the next */
+	void *step; /* event that orders a job's work in one stream before that in the next */
 	struct place place[WB_LANE_GPU_JOBS];
 	uint32_t first, n; /* places under way: n from first on */
 	bool is_entered; /* the context is current in the lane's thread */
-	void *host; /* owned: all places' */
-	uint64_t dev; /* owned: all places' */
+	void *host; /* owned: memory for all places */
+	uint64_t dev; /* owned: memory for all places */
 	uint64_t dev_keys;
-	bool has_keys; /* the device has the table of these seeds, for kernels queued from now on */
+	bool has_keys; /* kernels queued from now on find the keys of these seeds */
 	uint64_t seed[2];
 	uint8_t *arena; /* borrowed */
 	uint64_t arena_bytes;
-	uint8_t *is_pinned; /* owned: a window each */
+	uint8_t *is_pinned; /* owned; one for each window */
 	uint32_t poor; /* jobs until the device is asked for room again */
 };
 
-/* An image without code, for builds without a CUDA compiler: a driver refuses it in its own words,
- * the stand-in of the tests has the kernels itself. */
+/* An image without code, for builds without a CUDA compiler.  A real driver refuses it; the
+ * stand-in for the driver in the tests has the kernels built in. */
 static const uint32_t no_code[4] = {0xBA55ED50u, 0x00100001u, 0, 0};
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static int load(struct wb_lane_gpu *l, struct wb_err *err)
 {
-	const void *image = wbk_gpu_kernel(WBK_GPU_ROWS)->image; /* of all that move */
+	const void *image = wbk_gpu_kernel(WBK_GPU_ROWS)->image; /* has all moves */
 	const struct wbcu *cu = l->gpu->cu;
 	int rc = cu->module_load(&l->module, image ? image : no_code);
 
@@ -131,7 +131,7 @@ static int make_order(struct wb_lane_gpu *l, struct wb_err *err)
 	return rc;
 }
 
-/* Parts of one allocation begin where kernels' widest accesses may. */
+/* Parts of one allocation are aligned for the widest accesses of kernels. */
 #define ROUND(bytes) (((bytes) + STAGE_ALIGN - 1) / STAGE_ALIGN * STAGE_ALIGN)
 
 static int make_tables(struct wb_lane_gpu *l, struct wb_err *err)
@@ -198,7 +198,7 @@ static void unmake(struct wb_lane_gpu *l)
 		cu->module_unload(l->module);
 }
 
-/* With a lost device its objects stay until the process ends: nothing else frees them. */
+/* The objects of a lost device stay until the process ends: nothing else frees them. */
 static void discard(struct wb_lane_gpu *l)
 {
 	if (l->gpu && !wb_gpu_enter(l->gpu, NULL)) {
@@ -274,7 +274,7 @@ static void *there(const struct place *p, uint32_t at)
 	return (void *)(uintptr_t)(p->dev + at);
 }
 
-/* Tiles of all kernels, or -EINVAL. */
+/* Fill the tables.  Returns the number of tiles of all kernels, or -EINVAL. */
 static int64_t fill_tables(struct place *p, const struct route *r)
 {
 	struct wbk_op *op = here(p, r->at.op);
@@ -295,7 +295,8 @@ static int64_t fill_tables(struct place *p, const struct route *r)
 	return rc ? rc : tiles;
 }
 
-/* A buffer of the device, which may be short of memory for a while. */
+/* Does the job have a staging buffer, or can it get one?  The device may be short of memory for a
+ * while. */
 static bool has_stage(struct wb_lane_gpu *l, struct place *p)
 {
 	const struct wbcu *cu = l->gpu->cu;
@@ -315,8 +316,10 @@ static bool has_stage(struct wb_lane_gpu *l, struct place *p)
 	return p->stage != 0;
 }
 
-/* Bytes of a slot that no box of this job covers may be those of another part of the job: they are
- * read in vain where that costs less than many copies, and never written. */
+/* Are there few enough spans to copy each?  Otherwise ASSEMBLE may copy all from the first to
+ * the last at once.  Bytes between them, which no box of this job covers, may belong to
+ * another part of the chunk: they are read needlessly if that costs less than many copies, but
+ * are never written. */
 static bool has_few_spans(struct route *r, enum wb_lane_kind kind, uint64_t bytes)
 {
 	uint64_t end = r->span[r->n_span - 1].end;
@@ -359,7 +362,8 @@ static void choose_way(struct wb_lane_gpu *l, struct place *p, struct route *r)
 
 /* ---- queueing it ----------------------------------------------------------------------------- */
 
-/* Kernels may touch [@wire, @wire + @bytes) of the slots. */
+/* Pin the windows with [@wire, @wire + @bytes) of the slots, so that kernels may access these
+ * bytes. */
 static int pin(struct wb_lane_gpu *l, const uint8_t *wire, uint64_t bytes)
 {
 	uint64_t at = (uint64_t)(wire - l->arena), end = at + bytes;
@@ -379,7 +383,7 @@ static int pin(struct wb_lane_gpu *l, const uint8_t *wire, uint64_t bytes)
 	return 0;
 }
 
-/* @stream goes on behind all jobs under way that touch a byte of @p's slot. */
+/* Make @stream wait for all jobs under way that touch a part of the slot that @p touches. */
 static int wait_for_slot(struct wb_lane_gpu *l, const struct place *p, int stream)
 {
 	int rc = WBCU_SUCCESS;
@@ -393,7 +397,7 @@ static int wait_for_slot(struct wb_lane_gpu *l, const struct place *p, int strea
 	return rc;
 }
 
-/* The work of @to goes on behind that of @from. */
+/* Make stream @to wait for the work that is queued in stream @from. */
 static int hand_on(struct wb_lane_gpu *l, int from, int to)
 {
 	const struct wbcu *cu = l->gpu->cu;
@@ -402,8 +406,8 @@ static int hand_on(struct wb_lane_gpu *l, int from, int to)
 	return rc ? rc : cu->stream_wait(l->stream[to], l->step, 0);
 }
 
-/* A span of the wire between slot and buffer.  That a range of two pieces, which were pinned one by
- * one, is pinned memory to a driver is nowhere said. */
+/* Copy a span between slot and staging buffer.  A copy ends at the border of a window: nothing says
+ * that a driver takes two windows, which were pinned one by one, for one range of pinned memory. */
 static int copy_span(struct wb_lane_gpu *l, const struct place *p, const struct route *r,
 	const struct wb__lane_span *s)
 {
@@ -432,7 +436,8 @@ static int copy_spans(struct wb_lane_gpu *l, const struct place *p, const struct
 	return rc;
 }
 
-/* Most of the bytes of a small job, and hardly ever others than those of the job before. */
+/* Copy the keys to the device if it has others.  They are most of the bytes of a small job, and
+ * nearly always the same as for the job before. */
 static int send_keys(struct wb_lane_gpu *l, struct place *p)
 {
 	const struct wbk_sum_keys *k = p->job.keys;
@@ -442,11 +447,12 @@ static int send_keys(struct wb_lane_gpu *l, struct place *p)
 	*p->keys = *k;
 	memcpy(l->seed, k->seed, sizeof(l->seed));
 	l->has_keys = true;
-	/* Behind the kernels that read those before. */
+	/* In this stream, the copy comes after the kernels that read the old keys. */
 	return l->gpu->cu->copy_in(l->dev_keys, p->keys, sizeof(*p->keys), l->stream[WORK]);
 }
 
-/* Tables, and what the kernel is to find in its buffer. */
+/* Queue copies of what the kernel reads: the tables, the content of its staging buffer, the
+ * keys. */
 static int queue_in(struct wb_lane_gpu *l, struct place *p, const struct route *r)
 {
 	bool is_fed = r->is_staged && r->way == WBK_WAY_ASSEMBLE;
@@ -462,7 +468,7 @@ static int queue_in(struct wb_lane_gpu *l, struct place *p, const struct route *
 	return rc ? rc : send_keys(l, p);
 }
 
-/* The table by each kernel, as far as they have tiles of it. */
+/* Launch each kernel that has tiles in the table. */
 static int launch(struct wb_lane_gpu *l, const struct place *p, const struct route *r)
 {
 	uint32_t n = p->job.n_box, *first = here(p, r->at.first);
@@ -493,7 +499,8 @@ static int launch(struct wb_lane_gpu *l, const struct place *p, const struct rou
 	return rc;
 }
 
-/* What the host is to find, and the event.  A copy here keeps no kernel waiting. */
+/* Queue copies of what the host needs, and then the event.  A kernel waits for a copy in stream OUT
+ * only if it accesses the same part of a slot itself. */
 static int queue_out(struct wb_lane_gpu *l, struct place *p, const struct route *r)
 {
 	const struct wbcu *cu = l->gpu->cu;
@@ -512,7 +519,7 @@ static int queue_out(struct wb_lane_gpu *l, struct place *p, const struct route 
 	return rc ? rc : cu->event_record(p->done, l->stream[stream]);
 }
 
-/* Whatever was queued has run, or the device is lost and runs nothing. */
+/* Wait until everything that was queued has run, or the device is lost and runs nothing. */
 static void settle(struct wb_lane_gpu *l)
 {
 	for (unsigned i = 0; i < STREAMS; i++)
@@ -530,15 +537,15 @@ static int queue(struct wb_lane_gpu *l, struct place *p, const struct route *r)
 	p->is_queued = !rc;
 	p->result = WBCU_NOT_READY;
 	if (rc) {
-		/* What went into streams before the failure reads the tables and writes the slot,
-		 * which others have after this. */
+		/* What was queued before the failure reads the tables and writes the slot, which
+		 * others use afterwards. */
 		settle(l);
-		l->has_keys = false; /* they may not have come there */
+		l->has_keys = false; /* the keys may not have reached the device */
 	}
 	return wb_gpu_rc(l->gpu, rc, "a kernel", NULL);
 }
 
-/* The context is current. */
+/* Choose how the job is done, and queue it.  The device's context is current. */
 static int begin(struct wb_lane_gpu *l, struct place *p)
 {
 	const struct wb_lane_job *job = &p->job;
@@ -587,7 +594,7 @@ uint32_t wb_lane_gpu_under_way(const struct wb_lane_gpu *l)
 	return l->n;
 }
 
-/* What is over stays so, and what failed once has failed. */
+/* Once the event is over or has failed, it is not queried again. */
 static bool is_over(struct wb_lane_gpu *l, struct place *p)
 {
 	if (p->is_queued && p->result == WBCU_NOT_READY)
@@ -601,7 +608,7 @@ bool wb_lane_gpu_is_over(struct wb_lane_gpu *l)
 	return is_over(l, &l->place[l->first]);
 }
 
-/* The same with a moment's patience, where it cannot be long. */
+/* As is_over(), but polls for a moment if the job is too small to take long. */
 static bool is_soon_over(struct wb_lane_gpu *l, struct place *p)
 {
 	uint64_t until = wb_now_ns(&wb_clock_real) + POLL_NS;

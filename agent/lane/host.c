@@ -39,7 +39,7 @@ static void *host_main(void *arg)
 		else
 			wb__lane_run(&job);
 		rc = wb_ring_push(&h->out, &job);
-		assert(!rc); /* it has room for all that may be out */
+		assert(!rc); /* the ring has room for all jobs that are not reaped */
 		wb__lane_signal(h->lane.fd);
 	}
 	return NULL;
@@ -67,7 +67,7 @@ static int host_reap(struct wb_lane *l, struct wb_lane_job *job, int n)
 
 	if (!host_is_due(l))
 		return 0;
-	/* Drained before the ring is read: what comes later is signalled later. */
+	/* The eventfd is drained before the ring is read: a job that comes later signals again. */
 	wb__lane_drain(l->fd);
 	while (got < n && !wb_ring_pop(&h->out, &job[got]))
 		got++;

@@ -140,7 +140,7 @@ void wb_lane_destroy(struct wb_lane *l)
 
 struct inline_lane {
 	struct wb_lane lane;
-	uint32_t head; /* of the oldest job not reaped; n_out follow */
+	uint32_t head; /* index of the oldest of the n_out jobs that are not reaped */
 	struct wb_lane_job done[];
 };
 

@@ -20,8 +20,8 @@ struct pending {
 	bool is_sent, is_done; /* all parts */
 };
 
-/* Jobs and entries are both first in, first out: job `head` is the oldest not reaped, job
- * head + at the first not handed over whole. */
+/* Jobs and entries are both first in, first out.  Job `head` is the oldest that is not reaped, and
+ * job `head + at` is the first that was not handed over whole. */
 struct remote {
 	struct wb_lane lane;
 	struct wb_lane_shm *shm;
@@ -29,9 +29,9 @@ struct remote {
 	uint8_t *arena; /* borrowed */
 	uint64_t arena_bytes;
 	uint32_t head, at;
-	uint32_t submitted, done; /* entries; our own truth */
+	uint32_t submitted, done; /* entries, as counted on this side */
 	uint32_t owner[WB_LANE_SHM_ENTRIES]; /* index of the job of an entry */
-	bool is_last[WB_LANE_SHM_ENTRIES]; /* part of it */
+	bool is_last[WB_LANE_SHM_ENTRIES]; /* is the entry the last of its job? */
 	struct pending pending[];
 };
 
@@ -92,7 +92,7 @@ static int remote_submit(struct wb_lane *l, const struct wb_lane_job *job)
 	return 0;
 }
 
-/* Take the results of entry @slot, which the worker may still scribble on. */
+/* Take the results of entry @slot, which the worker may still overwrite. */
 static void take_result(struct remote *r, uint32_t slot)
 {
 	const struct wb_lane_shm_entry *e = &r->shm->entry[slot];
@@ -113,14 +113,15 @@ static void take_results(struct remote *r)
 	uint32_t done = atomic_load_explicit(&r->shm->done, memory_order_acquire);
 
 	if (done - r->done > r->submitted - r->done) {
-		r->lane.is_aborted = true; /* no worker of ours counts like that */
+		r->lane.is_aborted = true; /* a correct worker never counts so */
 		return;
 	}
 	for (; r->done != done; r->done++)
 		take_result(r, r->done % WB_LANE_SHM_ENTRIES);
 }
 
-/* The worker has counted on, or what it had counted before was not all taken. */
+/* Is there something to reap: has the worker finished more entries, or was a job that is done not
+ * reaped yet? */
 static bool remote_is_due(struct wb_lane *l)
 {
 	struct remote *r = wb_container_of(l, struct remote, lane);
@@ -162,7 +163,7 @@ static void remote_abort(struct wb_lane *l)
 {
 	struct remote *r = wb_container_of(l, struct remote, lane);
 
-	take_results(r); /* what was done is done */
+	take_results(r); /* jobs that the worker has finished keep their results */
 	l->is_aborted = true;
 	wb__lane_signal(l->fd);
 }
@@ -185,7 +186,7 @@ static void remote_destroy(struct wb_lane *l)
 static const struct wb_lane_ops remote_ops = {
 	remote_submit, remote_reap, remote_is_due, remote_abort, remote_destroy};
 
-/* The shared memory: sealed, so that neither side can make the other's access fault. */
+/* Make the shared memory.  It is sealed, so that neither side can make the other's access fault. */
 static int share(struct remote *r, struct wb_err *err)
 {
 	r->shm_fd = memfd_create("wb-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);

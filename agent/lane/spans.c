@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What boxes cover of the wire. */
+/* Which bytes of the wire boxes cover. */
 #include "base/base.h"
 #include "lane/internal.h"
 
@@ -10,7 +10,8 @@ static struct wb__lane_span span_of(const struct wbk_box *b)
 	return (struct wb__lane_span){b->wire_off, b->wire_off + bytes};
 }
 
-/* Boxes come in the order of the wire, so each is looked at about once. */
+/* The spans of the boxes in order.  Boxes nearly always come in the order of the wire, so inserting
+ * each at its place takes about one step. */
 static uint32_t sorted(const struct wbk_box *box, uint32_t n, struct wb__lane_span *out)
 {
 	uint32_t count = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker's side of a remote lane.  Requests are copied before they are checked, and every byte
- * they touch is checked against what the process registered. */
+/* The worker's side of a remote lane.  A request is copied before it is checked, and every byte
+ * that it touches is checked against the memory that the process registered. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -18,28 +18,29 @@
 
 /* An entry that was begun and has not been answered. */
 struct begun {
-	int rc; /* of what was done at once */
+	int rc; /* of the part that was done at once, by the host */
 	struct wbk_sum sum;
-	bool has_sum, is_under_way; /* is_under_way: the rest of it on the device */
+	bool has_sum, is_under_way; /* is_under_way: the rest runs on the device */
 };
 
 struct wb_lane_worker {
 	struct wb_lane_worker_opts o;
 	struct wb_lane_mem *mem; /* owned */
-	void **base; /* owned: their addresses */
+	void **base; /* owned: addresses of the objects */
 	struct wb_lane_shm *shm;
 	uint32_t begun, done; /* entries */
-	struct begun begun_at[WB_LANE_GPU_JOBS]; /* by number */
+	struct begun begun_at[WB_LANE_GPU_JOBS]; /* by number of the entry, modulo the size */
 	_Atomic bool stop;
 	_Atomic uint32_t turn; /* see wb_lane_worker_pass() */
 	bool has_keys;
 	struct wbk_sum_keys keys;
-	struct wb_lane_gpu *gpu; /* owned; NULL = no object is a device's */
-	struct wbk_box batch[WB_LANE_SHM_BOXES]; /* boxes of an entry for one launch */
+	struct wb_lane_gpu *gpu; /* owned; NULL = no object is on a device */
+	struct wbk_box batch[WB_LANE_SHM_BOXES]; /* boxes of an entry that one launch moves */
 	uint32_t n_batch;
 };
 
-/* Tables for the seeds of a request; transfers change rarely. */
+/* The key tables for the seeds of a request.  They are kept, since seeds change only with the
+ * transfer. */
 static const struct wbk_sum_keys *keys_for(struct wb_lane_worker *w, const uint64_t seed[2])
 {
 	if (!w->has_keys || memcmp(w->keys.seed, seed, sizeof(w->keys.seed)) != 0)
@@ -54,8 +55,9 @@ struct request {
 };
 _Static_assert(WB_LANE_SHM_BOXES <= WB_LANE_GPU_BOXES, "an entry is one launch");
 
-/* Elements of a box are distinct.  One that visits some again (strides of 0) could keep the lane,
- * and who waits for its end, for years. */
+/* Does the box have no more elements than its object has room for?  The elements of a valid box are
+ * distinct.  A box that visits some of them again (strides of 0) could occupy the lane for years,
+ * and whoever waits for the end of the lane would wait as long. */
 static bool is_bounded(const struct wbk_box *b, uint64_t mem_bytes)
 {
 	unsigned __int128 n = (unsigned __int128)b->n_row * b->n_col;
@@ -83,7 +85,7 @@ static struct wb_lane_job job_of(
 		.keys = q->has_keys ? keys_for(w, q->seed) : NULL};
 }
 
-/* The oldest entry: wait for the rest of it, and answer. */
+/* Wait for the device's part of the oldest entry, and answer the entry. */
 static void end_entry(struct wb_lane_worker *w)
 {
 	struct begun *b = &w->begun_at[w->done % WB_LANE_GPU_JOBS];
@@ -108,8 +110,8 @@ static void end_entries(struct wb_lane_worker *w)
 		end_entry(w);
 }
 
-/* Boxes of a device are put together for one launch.  One of the host's is moved here and now, when
- * all that was begun before is over: an entry is as if they were run one by one. */
+/* Boxes on a device are gathered for one launch.  A box in host memory is moved at once, when
+ * everything that was begun before is over: the result is as if entries were run one by one. */
 static int run_box(struct wb_lane_worker *w, const struct request *q, const struct wbk_box *box,
 	struct begun *b)
 {
@@ -120,7 +122,7 @@ static int run_box(struct wb_lane_worker *w, const struct request *q, const stru
 		!is_bounded(box, w->mem[box->base].bytes))
 		return -EINVAL;
 	if (!box->n_row || !box->n_col)
-		return 0; /* where it lies was not checked */
+		return 0; /* an empty box: its place was not checked */
 	if (w->mem[box->base].is_device) {
 		w->batch[w->n_batch++] = *box;
 		return 0;
@@ -144,14 +146,15 @@ static int run_boxes(struct wb_lane_worker *w, const struct wb_lane_shm_entry *e
 		struct wbk_box box;
 
 		memcpy(&box, &e->box[i], sizeof(box));
-		/* The copy is what is checked and run, whatever happens to the shared one. */
+		/* From here on the compiler must use the copy, whatever happens to the shared
+		 * box. */
 		__asm__ volatile("" : "+m"(box));
 		rc = run_box(w, q, &box, b);
 	}
 	return rc;
 }
 
-/* The next entry: what the host has to do is done, what the device has to do is under way. */
+/* Begin the next entry: do the host's part, and start the device's part. */
 static void begin_entry(struct wb_lane_worker *w)
 {
 	const struct wb_lane_shm_entry *e = &w->shm->entry[w->begun % WB_LANE_SHM_ENTRIES];
@@ -163,7 +166,7 @@ static void begin_entry(struct wb_lane_worker *w)
 		.seed = {e->seed[0], e->seed[1]}};
 	struct begun b = {0};
 
-	/* As with the boxes: what was checked is what is used. */
+	/* As for the boxes: the copy that is checked is the one that is used. */
 	__asm__ volatile("" : "+m"(q));
 	wb_lane_worker_pass(w);
 	b.has_sum = q.has_keys;
@@ -190,8 +193,8 @@ static bool is_over(struct wb_lane_worker *w)
 					      wb_lane_gpu_is_over(w->gpu));
 }
 
-/* Answers first, then new entries while the device can take more, then a wait: for the oldest
- * entry or a new one. */
+/* Answer an entry that is over; else begin a new entry, if the device can take more; else wait for
+ * the oldest entry or a new one. */
 static int step(struct wb_lane_worker *w)
 {
 	uint32_t submitted = atomic_load_explicit(&w->shm->submitted, memory_order_acquire);
@@ -217,7 +220,7 @@ int wb_lane_worker_run(struct wb_lane_worker *w)
 {
 	int rc = 0;
 
-	if (w->gpu) /* its waits are short, and else rounded up by as much */
+	if (w->gpu) /* by default, the short waits for a GPU take up to twice as long */
 		(void)prctl(PR_SET_TIMERSLACK, 1000ul, 0ul, 0ul, 0ul);
 	while (!rc && !atomic_load(&w->stop))
 		rc = step(w);
