@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A small file as a string. */
+/* Read a small file as a string. */
 static int read_text(const char *path, char *out, size_t cap)
 {
 	FILE *f = fopen(path, "re");
@@ -26,7 +26,7 @@ static int read_text(const char *path, char *out, size_t cap)
 	return rc;
 }
 
-/* "max" or a number of bytes, and a newline. */
+/* Read "max" (then UINT64_MAX) or a number of bytes, and a newline. */
 static int read_bytes(const char *path, uint64_t *out, struct wb_err *err)
 {
 	char text[64], *end;
@@ -46,7 +46,7 @@ static int read_bytes(const char *path, uint64_t *out, struct wb_err *err)
 	return 0;
 }
 
-/* The group's path below the mount point: the line "0::/path". */
+/* Find the path of the own group below the mount point, in the line "0::/path". */
 static int own_group(const char *self, char *out, size_t cap, struct wb_err *err)
 {
 	char text[PATH_MAX + 256], *line, *save = NULL;
@@ -57,7 +57,8 @@ static int own_group(const char *self, char *out, size_t cap, struct wb_err *err
 	for (line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (strncmp(line, "0::/", 4))
 			continue;
-		/* A process outside the mount's root sees a path with "..". */
+		/* A process outside the mount's root sees a path with "..": the root is used
+		 * instead. */
 		if (strstr(line, "/..") || strlen(line + 3) >= cap)
 			line[4] = '\0';
 		memcpy(out, line + 3, strlen(line + 3) + 1);
@@ -81,7 +82,8 @@ int wb_cgroup_memory(
 	rc = own_group(self ? self : "/proc/self/cgroup", group, sizeof(group), err);
 	if (rc < 0)
 		return rc;
-	/* In a container the group's path may be the host's and its files lie at the root. */
+	/* The group and all its parents.  In a container the path may be the host's, and the
+	 * group's files lie at the root. */
 	for (;;) {
 		snprintf(dir, sizeof(dir), "%s%s", root, strcmp(group, "/") ? group : "");
 		snprintf(file, sizeof(file), "%s/memory.max", dir);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's library, opened where it is there. */
+/* Opens the driver's library, if it is installed. */
 #include "mem/cuda.h"
 
 #include "base/base.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this process's memory of a device can travel as. */
+/* Finds out in which form this process's memory of a device can be passed to another process. */
 #include "base/base.h"
 #include "base/err.h"
 #include "mem/gpu.h"
@@ -12,9 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The driver may take what does not fill blocks of this size from one that others have a part of,
- * and a handle is of the block: CUDA's guide has only whole ones shared.  Copies to a neighbour are
- * refused where the handle was opened (answers.txt); what a kernel there can reach is not known. */
+/* The driver may allocate what does not fill blocks of this size in a block that other allocations
+ * share, and a handle gives access to the whole block.  CUDA's guide says to share only whole
+ * blocks.  Where the handle was opened, copies to a neighbour in the block are refused, but a
+ * kernel can write there (tests/cuda/answers.txt). */
 #define IPC_BLOCK ((uint64_t)2 << 20)
 
 #define SETTING                                                                                    \
@@ -79,7 +80,7 @@ int wb_mem_device(const void *addr, uint64_t bytes, uint8_t *uuid_out, struct wb
 	return 0;
 }
 
-/* It stays with the worker, for a reason. */
+/* The memory stays with the worker, for the reason @why. */
 static int keep(struct wb_mem_export *x, const char *why)
 {
 	for (uint32_t i = 0; i < x->desc.n_piece; i++)
@@ -93,7 +94,8 @@ static int keep(struct wb_mem_export *x, const char *why)
 
 /* ---- VMM ------------------------------------------------------------------------------------- */
 
-/* The mapping that @at lies in: a whole allocation, as the driver maps no part of one. */
+/* Find the mapping that @at lies in.  It is a whole allocation, since the driver does not map a
+ * part of one. */
 static int range_at(struct wb_gpu *g, uint64_t at, struct range *r, struct wb_err *err)
 {
 	uint64_t start = 0;
@@ -110,7 +112,7 @@ static int range_at(struct wb_gpu *g, uint64_t at, struct range *r, struct wb_er
 	return rc;
 }
 
-/* And a descriptor of it. */
+/* Find the mapping that @at lies in, and get a descriptor of its allocation. */
 static int export_piece(struct wb_gpu *g, uint64_t at, struct range *r, int *fd, struct wb_err *err)
 {
 	uint64_t handle;
@@ -127,7 +129,8 @@ static int export_piece(struct wb_gpu *g, uint64_t at, struct range *r, int *fd,
 	return rc;
 }
 
-/* There are more allocations than WB_MEM_PIECES_MAX, those before @at: says how many. */
+/* The memory stays with the worker, since it has more than WB_MEM_PIECES_MAX allocations; the first
+ * ones end at @at.  The reason says how many there are. */
 static int keep_many(
 	struct wb_gpu *g, const struct range *want, uint64_t at, struct wb_mem_export *x)
 {
@@ -176,7 +179,8 @@ static int export_vmm(
 
 /* ---- legacy ---------------------------------------------------------------------------------- */
 
-/* Does @want go on from the end of an allocation, at @at, through others without a gap? */
+/* Does @want continue from @at, the end of an allocation, through other allocations without a
+ * gap? */
 static bool is_in_neighbours(struct wb_gpu *g, const struct range *want, uint64_t at)
 {
 	while (at < want->addr + want->bytes) {
@@ -354,8 +358,7 @@ void wb_mem_nic_finish(struct wb_mem_nic *x)
 	x->dmabuf_fd = -1;
 }
 
-/* ---- to try with ------------------------------------------------------------------------------
- */
+/* ---- samples: memory for trying out what works ----------------------------------------------- */
 
 int wb_mem_sample(uint64_t bytes, struct wb_mem_sample *out, struct wb_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's memory of a device, in this process. */
+/* Imports a worker's memory of a device into this process. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -40,7 +40,8 @@ static int vmm_probe(const uint8_t *uuid, struct wb_err *err)
 	return rc;
 }
 
-/* Whether a handle can be opened only an open tells. */
+/* Only opening a handle shows whether it can be opened; this finds out whether the device can be
+ * used. */
 static int ipc_probe(const uint8_t *uuid, struct wb_err *err)
 {
 	struct wb_gpu *g;
@@ -96,8 +97,8 @@ static void vmm_undo(struct wb_gpu *g, struct vmm *v)
 	wb_free(v);
 }
 
-/* Of the device that the worker named?  Where it is not, addresses would be valid and slow, or not
- * valid at all. */
+/* Is the allocation on the device that the worker named?  If not, its addresses would be slow, or
+ * not valid at all. */
 static int check_device(struct wb_gpu *g, uint64_t handle, struct wb_err *err)
 {
 	struct wbcu_allocation is = {0};
@@ -110,9 +111,10 @@ static int check_device(struct wb_gpu *g, uint64_t handle, struct wb_err *err)
 	return rc;
 }
 
-/* The driver maps all of an allocation and nothing else, so it knows whether that is as long as the
- * worker says.  One that is not it calls "not supported", which would sound as if this device could
- * not map at all: what a device can was seen by the import before. */
+/* Map a whole allocation.  The driver maps all of it and nothing else, so it knows whether the
+ * allocation is as long as the worker says.  If it is not, the driver answers "not supported",
+ * which would sound as if this device could not map at all.  But the import of the handle has shown
+ * what the device can do, so the fault is the worker's. */
 static int map_all(
 	struct wb_gpu *g, const struct vmm *v, uint64_t at, uint64_t handle, struct wb_err *err)
 {
@@ -127,7 +129,7 @@ static int map_all(
 	return rc ? wb_err_set(err, rc, "%s", why.msg) : 0;
 }
 
-/* The mapping keeps the allocation, its handle is not needed any more. */
+/* Import and map one allocation.  The mapping keeps it, so its handle is not needed any more. */
 static int map_piece(struct wb_gpu *g, struct vmm *v, uint64_t at, int fd, struct wb_err *err)
 {
 	uint64_t handle;
@@ -218,7 +220,7 @@ static int vmm_import(const struct wb_mem_desc *d, struct wb_mem *out, struct wb
 
 static void vmm_release(struct wb_mem *m)
 {
-	/* Of a lost device all of this is refused: the driver takes it back when the process
+	/* A lost device refuses all of this: the driver takes the memory back when the process
 	 * ends. */
 	if (wb_gpu_enter(m->gpu, NULL)) {
 		wb_free(m->own);
@@ -294,8 +296,7 @@ static void ipc_release(struct wb_mem *m)
 	wb_gpu_put(m->gpu);
 }
 
-/* ---- dma-bufs: no address and no context, something to register -------------------------------
- */
+/* ---- dma-bufs: no address and no context, only something to register ------------------------- */
 
 static int dmabuf_import(const struct wb_mem_desc *d, struct wb_mem *out, struct wb_err *err)
 {

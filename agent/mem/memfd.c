@@ -37,7 +37,7 @@ int wb_memfd_check(int fd, uint64_t bytes, uint64_t *size_out, struct wb_err *er
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
 
-	/* Sealed first, measured then: the length cannot change in between. */
+	/* Sealed first and measured afterwards, so that it cannot become shorter in between. */
 	if (seals < 0 || (!(seals & F_SEAL_SHRINK) && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0))
 		return wb_err_set(err, -EPERM,
 			"memory object: cannot be sealed against shrinking (%s): create it with "

@@ -12,10 +12,10 @@
 
 #define TEXT_MAX 64u
 #define BYTES_A_MBIT 125000u
-#define GT_PER_S_MAX 1024 /* far above what there is: more is nonsense */
+#define GT_PER_S_MAX 1024 /* far above what exists; more is an error */
 #define LANES_MAX 32
 
-/* One line of a small file in @folder as a number; 0 = it is not there, or says none. */
+/* Read the number in a small file of @folder; 0 = there is no such file, or no number in it. */
 static double number_in(const char *folder, const char *name)
 {
 	char path[PATH_MAX];
@@ -31,7 +31,7 @@ static double number_in(const char *folder, const char *name)
 	return n;
 }
 
-/* The link of the device at @folder; 0 = it does not say. */
+/* Throughput of the link of the device at @folder; 0 = it does not say. */
 static uint64_t pci_link(const char *folder)
 {
 	double speed = number_in(folder, "current_link_speed"); /* "16.0 GT/s PCIe", "Unknown" */
@@ -42,7 +42,8 @@ static uint64_t pci_link(const char *folder)
 	return (uint64_t)(speed * width * 1e9 / 8 * (speed > 5 ? 128.0 / 130 : 8.0 / 10));
 }
 
-/* Bridges and switches on the way are folders above a device's own, and say their links too. */
+/* The bridges and switches on the way are the folders above the device's own, and have the same
+ * files. */
 uint64_t wb_pci_bytes_per_s(const char *device)
 {
 	char at[PATH_MAX], file[PATH_MAX + sizeof("/current_link_speed")];
@@ -61,7 +62,7 @@ uint64_t wb_pci_bytes_per_s(const char *device)
 	return least;
 }
 
-/* A device behind it: that of a virtual function, too. */
+/* Is there a device behind the interface?  A virtual function has one, too. */
 static int has_device(const char *root, const char *name)
 {
 	char path[PATH_MAX];
@@ -83,7 +84,7 @@ uint64_t wb_nic_bytes_per_s(const char *root, const char *name)
 		return 0;
 	snprintf(path, sizeof(path), "%s/class/net/%s/speed", root, name);
 	if (wb_file_read(path, TEXT_MAX, &text, &bytes) < 0)
-		return 0; /* -EINVAL while it is down */
+		return 0; /* -EINVAL while the link is down */
 	mbit = strtol((const char *)text, NULL, 10); /* -1: not known */
 	wb_free(text);
 	if (mbit <= 0)
@@ -94,13 +95,13 @@ uint64_t wb_nic_bytes_per_s(const char *root, const char *name)
 	return pci && pci < rate ? pci : rate;
 }
 
-/* ---- which is near to what ------------------------------------------------------------------- */
+/* ---- how near devices are to each other ------------------------------------------------------ */
 
 #define AT_ROOT 100u
 #define AT_NODE 200u
 #define FAR 300u
 
-/* What follows the last "/devices" that stands for itself: "pci0000:00/0000:00:01.0/..". */
+/* The part of @path behind the last "/devices/": "pci0000:00/0000:00:01.0/..". */
 static const char *below_devices(const char *path)
 {
 	static const char mark[] = "/devices/";
@@ -120,7 +121,7 @@ static uint32_t parts(const char *path)
 	return n;
 }
 
-/* Names that both paths begin with; *a and *b move behind them. */
+/* Count the names with which both paths begin; *a and *b move behind them. */
 static uint32_t common(const char **a, const char **b)
 {
 	uint32_t n = 0;
@@ -136,7 +137,7 @@ static uint32_t common(const char **a, const char **b)
 	}
 }
 
-/* The node that the folder of a device names, or -1. */
+/* The NUMA node that the folder of a device names, or -1. */
 static int node_of(const char *folder)
 {
 	double n = number_in(folder, "numa_node");

@@ -19,7 +19,7 @@ static const char *at(const char *root)
 	return root ? root : "/sys";
 }
 
-/* A decimal number at @*p, and beyond it; -1 = there is none. */
+/* Read a decimal number at *@p, and move *@p behind it; -1 = there is none. */
 static long number(const char **p)
 {
 	char *end;
@@ -32,7 +32,7 @@ static long number(const char **p)
 	return v;
 }
 
-/* "0-3,8,10-11" */
+/* Read a list such as "0-3,8,10-11"; false: it is not one. */
 static bool parse_list(const char *p, cpu_set_t *out)
 {
 	CPU_ZERO(out);
@@ -70,7 +70,7 @@ int wb_numa_cpus(const char *root, int node, cpu_set_t *out)
 	wb_free(text);
 	if (!is_list)
 		CPU_ZERO(out);
-	return is_list ? 0 : -ENOENT; /* a node of memory alone has an empty list */
+	return is_list ? 0 : -ENOENT; /* a node that has only memory has an empty list */
 }
 
 int wb_numa_of_cpus(const char *root, const cpu_set_t *cpus)
