@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* page.html as a part of the program, and what it draws put into it. */
+/* Makes page.html a part of the program, and puts into it what it draws. */
 #include "page/page.h"
 
 #include "base/buf.h"
@@ -8,7 +8,7 @@
 
 #define MARK "@DATA@"
 
-/* C11 has no #embed; assemblers have this. */
+/* C11 has no #embed, but assemblers have .incbin. */
 __asm__(".section .rodata\n"
 	"wb__page_begin:\n"
 	".incbin \"agent/page/page.html\"\n"
@@ -17,7 +17,8 @@ __asm__(".section .rodata\n"
 	".previous\n");
 extern const char wb__page_begin[], wb__page_end[];
 
-/* JSON has "<" in strings only, where it may be written so: nothing can end the script element. */
+/* Write "<" as \u003c.  JSON has "<" only in strings, where this is allowed, and so nothing in it
+ * can end the script element. */
 static void put_json(struct wb_buf *out, const char *json, size_t bytes)
 {
 	const char *at = json, *end = json + bytes, *next;
