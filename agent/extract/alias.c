@@ -9,10 +9,10 @@
 #include <string.h>
 
 /*
- * Parameters that share memory.  One that lies wholly inside another (tied weights, views) is an
- * alias of it and needs no ops; sharing in any other way cannot be one layout and is refused.
- * Ranges of bytes find the pairs, a bitmap of the elements decides: views of one buffer whose
- * elements only alternate share nothing.
+ * Finds parameters that share memory.  One that lies wholly inside another (tied weights, views) is
+ * an alias of it and needs no ops; sharing in any other way cannot be one layout and is refused.
+ * Pairs are found by their ranges of bytes.  Then a bitmap of the elements decides, since views of
+ * one buffer whose elements only alternate share nothing.
  */
 
 struct range {
@@ -28,7 +28,7 @@ static int by_begin(const void *a, const void *b)
 	if (x->begin != y->begin)
 		return x->begin < y->begin ? -1 : 1;
 	if (x->end != y->end)
-		return x->end > y->end ? -1 : 1; /* the larger one first: it owns */
+		return x->end > y->end ? -1 : 1; /* the larger one first: it is the owner */
 	if (x->total != y->total)
 		return x->total > y->total ? -1 : 1;
 	return x->number < y->number ? -1 : x->number > y->number;
@@ -42,7 +42,7 @@ static struct range range_of(const struct wb_probe *p, uint32_t i)
 	return (struct range){begin, begin + a->geom.span * a->elem_bytes, a->geom.total, i};
 }
 
-/* Elements of @b that are elements of @a; -ENOMEM. */
+/* Count the elements of @b that are also elements of @a; -ENOMEM. */
 static int64_t count_shared(const struct wb__param *a, const struct wb__param *b)
 {
 	uint8_t *bits = wb_zalloc(a->geom.span / 8 + 1, 1);
@@ -67,8 +67,9 @@ static int64_t count_shared(const struct wb__param *a, const struct wb__param *b
 	return shared;
 }
 
-/* Columns of one matrix: @a and @b, @at elements behind it, never meet.  Many parameters may be cut
- * so, and each pair of them is asked. */
+/* Are @a and @b, which begins @at elements behind @a, different columns of one matrix, so that they
+ * never meet?  Many parameters may be cut from one matrix, and every pair of them is compared, so
+ * this has to be cheap. */
 static bool is_beside(const struct wb__param *a, const struct wb__param *b, uint64_t at)
 {
 	uint64_t pitch = (uint64_t)a->geom.stride[0], col = at % pitch;
@@ -83,7 +84,7 @@ static bool is_dense(const struct wb__param *a)
 	return a->geom.total == a->geom.span;
 }
 
-/* @a begins first; ranges overlap. */
+/* Decide about two parameters whose ranges overlap; @na begins first. */
 static int judge(struct wb_probe *p, uint32_t na, uint32_t nb, struct wb_err *err)
 {
 	struct wb__param *a = &p->param[na], *b = &p->param[nb];
@@ -124,8 +125,9 @@ static int judge(struct wb_probe *p, uint32_t na, uint32_t nb, struct wb_err *er
 	return wb__region_whole(b, nb, WB_REGION_UNWRITTEN);
 }
 
-/* What is no parameter is looked at only where nothing else lies: not in the memory of a parameter,
- * nor in that of another such thing, of which the first one stays.  Returns the ranges left. */
+/* Memory that is not a parameter is looked at only if it shares no bytes with a parameter, and none
+ * with such memory that begins before it; otherwise it becomes OUT.  Returns the number of ranges
+ * that are left. */
 static uint32_t drop_shared(struct wb_probe *p, struct range *r, uint32_t n)
 {
 	uint64_t end = 0, begin = UINT64_MAX;
@@ -139,7 +141,7 @@ static uint32_t drop_shared(struct wb_probe *p, struct range *r, uint32_t n)
 		else if (r[i].end > begin)
 			a->state = WB__OUT;
 	}
-	for (uint32_t i = 0; i < n; i++) { /* end: of all that stays before it */
+	for (uint32_t i = 0; i < n; i++) { /* end: the last end of all that stay before it */
 		struct wb__param *a = &p->param[r[i].number];
 
 		if (a->role != WB_PROBE_PARAM && r[i].begin < end)

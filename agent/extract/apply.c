@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Builds parameters from checkpoint tensors, by a source map. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -32,7 +33,7 @@ static void take_row(const uint8_t *src, uint64_t step, size_t elem, uint8_t *ou
 		memcpy(out + i * elem, src + i * step * elem, elem);
 }
 
-/* The tile's wire image, then the same assembly as a transfer. */
+/* Write the tile as it would be on the wire, then assemble it as a transfer does. */
 static void apply_tile(const struct apply *a, const struct wb_op *o, const struct tile *t)
 {
 	const struct wb_tensor *k = &a->s->manifest->tensor[o->tensor];

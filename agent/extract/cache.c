@@ -14,16 +14,17 @@
 #include <unistd.h>
 
 /*
- * Maps on disk, named by what they depend on: manifest, parameter table, the caller's key.  A file
- * is magic, version, name (two u64), digest of the payload (two u64), u64 length, payload (an
- * encoded source map).  It is only ever a guess: the hash pass proves it against load_weights.
+ * Keeps maps on disk.  The name of a file is a digest of what its map depends on: manifest,
+ * parameter table, the caller's key.  A file is magic, version, name (two u64), digest of the
+ * payload (two u64), u64 length, payload (an encoded source map).  Its map is only ever a guess:
+ * the hash pass proves it against load_weights.
  */
 #define MAGIC 0x434d4257u /* "WBMC" */
 #define VERSION 1
 #define FILE_MAX (UINT64_C(1) << 30)
 
 /* What a map in the cache is valid for: a digest of the manifest, the caller's key and the
- * parameters; none when memory is short. */
+ * parameters; 0 when memory is short. */
 static struct wb_digest cache_name(const struct wb_probe *p)
 {
 	struct wb_digest d = {0, 0};
@@ -97,7 +98,7 @@ static int path_of(
 	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
 }
 
-/* Is the parameter all unwritten?  Then it is not touched. */
+/* Is no element of the parameter written?  Then the passes do not touch it. */
 static bool is_left(const struct wb__param *a)
 {
 	for (size_t i = 0; i < a->n_region; i++)
@@ -106,7 +107,8 @@ static bool is_left(const struct wb__param *a)
 	return !a->n_op;
 }
 
-/* @to: numbers here of the map's parameters, as match_table() gives them. */
+/* Take the ops and regions of @map.  @to: the probe's numbers of the map's parameters, as
+ * match_table() gives them. */
 static int take_map(struct wb_probe *p, const struct wb_map *map, const uint32_t *to)
 {
 	for (uint32_t i = 0; i < map->n_op; i++) {
@@ -121,13 +123,13 @@ static int take_map(struct wb_probe *p, const struct wb_map *map, const uint32_t
 		struct wb__param *a = &p->param[to[map->region[i].param]];
 
 		if (a->state == WB__ALIAS)
-			continue; /* has it already */
+			continue; /* it got its region when it was found to be an alias */
 		if (wb_grow(&a->region, &a->region_cap, a->n_region + 1, WB_OPS_MAX,
 			    sizeof(*a->region)) < 0)
 			return -ENOMEM;
 		a->region[a->n_region] = map->region[i];
 		a->region[a->n_region++].param = to[map->region[i].param];
-		a->needs_snapshot = true; /* only a sentinel tells whether they are as they were */
+		a->needs_snapshot = true; /* the check of a region overwrites it with a sentinel */
 	}
 	for (uint32_t i = 0; i < p->n_param; i++) {
 		struct wb__param *a = &p->param[i];
@@ -140,7 +142,7 @@ static int take_map(struct wb_probe *p, const struct wb_map *map, const uint32_t
 	return 0;
 }
 
-/* The name holds all of this too; a second look costs nothing. */
+/* The name of the file depends on all of this, too; a second check costs nothing. */
 static bool is_same(const struct wb_probe *p, uint32_t i, const struct wb_srcmap *s, uint32_t k)
 {
 	return !strcmp(s->map->param[k].name, p->param[i].name) &&
@@ -148,8 +150,9 @@ static bool is_same(const struct wb_probe *p, uint32_t i, const struct wb_srcmap
 	       s->map->param[k].span == p->param[i].geom.span;
 }
 
-/* Numbers here of the map's parameters, which are in the same order; it has all that are parameters
- * and some of the rest.  NULL: it belongs to others.  Release with wb_free(). */
+/* Find the probe's numbers of the map's parameters.  Both are in the same order; the map has all of
+ * the probe's that are parameters, and some of the others.  NULL: the map belongs to other
+ * parameters, or memory is short.  Release with wb_free(). */
 static uint32_t *match_table(const struct wb_probe *p, const struct wb_srcmap *s)
 {
 	uint32_t n = s->map->n_param, k = 0;
@@ -260,7 +263,8 @@ static int write_all(int fd, const uint8_t *data, size_t bytes)
 	return 0;
 }
 
-/* A whole file under its name or none: written beside it, then renamed. */
+/* Write a file beside its place and rename it, so that there is a whole file of its name, or
+ * none. */
 static int write_file(const struct wb_probe *p, struct wb_digest name, const struct wb_buf *b)
 {
 	char path[4096], beside[4096];
@@ -292,7 +296,7 @@ void wb__cache_store(struct wb_probe *p, const struct wb_srcmap *s)
 	struct wb_buf b;
 	int rc;
 
-	/* The map does not hold their values, so that one pass could not prove it. */
+	/* The map does not hold the values of merged constants, so one pass could not prove it. */
 	for (uint32_t i = 0; i < p->n_param; i++) {
 		if (!p->param[i].is_merged)
 			continue;

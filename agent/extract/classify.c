@@ -9,10 +9,11 @@
 #include <string.h>
 
 /*
- * Two constant loads tell the classes apart.  After the first one, what is not its constant is
- * "residual" and kept with its value; the second runs on a sentinel.  Per element, from the raw
- * values r0, r1 after each: (A, B) is a copy, r1 == sentinel is unwritten, r0 == r1 is a constant,
- * all else is arithmetic on the value.
+ * Finds the classes of elements, by two calls of load_weights with constants, A and B.  Elements
+ * that do not hold A after the first call are "residual", and are kept with their values.  Before
+ * the second call, parameters are filled with a sentinel.  The values r0 and r1 of an element after
+ * the two calls give its class: (A, B) is a copy, r1 == sentinel is unwritten, r0 == r1 is a
+ * constant, everything else is arithmetic on the value.
  */
 
 struct sweep {
@@ -23,7 +24,7 @@ struct sweep {
 
 #define BLOCK_BYTES 4096
 
-/* The element size is a constant in each loop: these become vectors. */
+/* The element size is a constant in each loop, so that the compiler can use vectors. */
 #define COUNT(type)                                                                                \
 	for (size_t i = 0; i < n; i++)                                                             \
 	same += ((const type *)(const void *)p)[i] == (type)raw
@@ -41,8 +42,8 @@ static size_t count_slowly(const uint8_t *p, size_t elem_bytes, uint32_t raw, si
 	return same;
 }
 
-/* Elements that hold @raw.  Nearly always all: whole blocks are compared with @block, which does.
- */
+/* Count the elements that are equal to those of @block, which are all equal.  Nearly always all
+ * are, so whole blocks are compared first. */
 static size_t count_equal(
 	const uint8_t *p, size_t elem_bytes, const uint8_t block[BLOCK_BYTES], size_t n)
 {
@@ -228,7 +229,8 @@ static enum wb__class class_of(const struct wb__param *a, uint64_t index, uint64
 	if (r0 == wb__const_raw(a->dtype, WB_PASS_CONST) &&
 		r1 == wb__const_raw(a->dtype, WB_PASS_CONST_B))
 		return WB__COPY;
-	/* With a snapshot a constant that equals the sentinel is told from no write at all. */
+	/* With a snapshot, a constant that equals the sentinel can be told from an element that was
+	 * not written. */
 	if (r1 == wb__sentinel_raw(a->dtype) &&
 		(!a->snapshot ||
 			wb__raw_at(a->snapshot + index * a->elem_bytes, a->elem_bytes) == r0))
@@ -236,7 +238,7 @@ static enum wb__class class_of(const struct wb__param *a, uint64_t index, uint64
 	return r0 == r1 ? WB__CONSTANT : WB__ARITHMETIC;
 }
 
-/* Classes of one row; the rows that are plain copies cost one look. */
+/* Set the classes of one row.  If all of its elements are copies, one comparison finds that. */
 static void class_row(struct wb__param *a, uint64_t row, const uint8_t *block,
 	struct residual_at *at, struct wb__found *f)
 {
@@ -244,7 +246,7 @@ static void class_row(struct wb__param *a, uint64_t row, const uint8_t *block,
 	const uint8_t *elem = a->data + wb__geom_row(g, row) * a->elem_bytes;
 	uint64_t index = row * g->cols;
 
-	first_raw(a, at, index); /* brings the walk here */
+	first_raw(a, at, index); /* moves the walk to this row */
 	if ((at->run == a->residual.n || a->residual.run[at->run].begin >= index + g->cols) &&
 		count_equal(elem, a->elem_bytes, block, g->cols) == g->cols) {
 		memset(a->cls + index, WB__COPY, g->cols);

@@ -6,16 +6,16 @@
 #include <string.h>
 
 /*
- * Digits of a type, and the words that mean something before there are digits.
+ * The codes by which elements of a type carry digits, and the values of the passes of constants.
  *
- * Where a probe has 16-bit floats of both kinds (or F16 beside F32), an element may be cast between
+ * If a probe has 16-bit floats of both kinds (or F16 beside F32), an element may be cast between
  * them on its way, and no 15-bit code survives that.  Such a probe is "mixed": BF16, F16 and F32
  * tensors all use digits of 11 bits that all three hold exactly (kernels/ids.h).
  */
 static const struct {
 	enum wbk_code code;
 	uint32_t a, b; /* constants of the two passes */
-	uint32_t sentinel; /* signalling NaN where there is one: arithmetic makes it a quiet one */
+	uint32_t sentinel; /* a signalling NaN if there is one: arithmetic makes it quiet */
 } types[WB_DT_COUNT] = {
 	[WB_BF16] = {WBK_CODE_BF16, 0x3fc0, 0xc0a0, 0x7fa5},
 	[WB_F32] = {WBK_CODE_F32, 0x3fc00000, 0xc0a00000, 0x7fa5a5a5},
@@ -83,7 +83,7 @@ uint32_t wb__codes_types(const struct wb_probe *p)
 	return all;
 }
 
-/* Digits of each kind; the pass count is the largest any tensor needs. */
+/* The number of passes is the largest that any tensor needs. */
 void wb__codes_setup(struct wb_probe *p, uint32_t all)
 {
 	const struct wb_manifest *m = p->manifest;
@@ -116,7 +116,7 @@ void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n)
 
 	for (size_t i = 0; i < done; i += elem_bytes)
 		memcpy(out + i, &raw, elem_bytes);
-	/* From what is there already, in pieces that stay in the first-level cache. */
+	/* Copy what is there already, in pieces that stay in the first-level cache. */
 	while (done < bytes) {
 		size_t take = WB_MIN(WB_MIN(done, 8192), bytes - done);
 
@@ -127,9 +127,9 @@ void wb__raw_fill(uint8_t *out, size_t elem_bytes, uint64_t raw, size_t n)
 
 #define BLOCK 64
 
-/* Words of @n <= BLOCK hashes: a code from the low bits.  What the type has below its codes' bits
- * is filled too, with others of the hash: who cuts it off, or rounds it otherwise than a transfer
- * does, is seen. */
+/* Write the words of @n <= BLOCK hashes: a code from the low bits of each.  The bits of the type
+ * below those of its code are filled with other bits of the hash, to detect a loader that cuts them
+ * off, or rounds them otherwise than a transfer does. */
 static void hashes_put(
 	const struct wb_probe *p, enum wb_dtype t, const uint32_t *hash, void *out, size_t n)
 {
@@ -137,7 +137,7 @@ static void hashes_put(
 	const uint32_t mask = wb__code_mask(p, t);
 	size_t bytes = wb_dtype_bytes(t);
 
-	if (t == WB_F32 && !p->is_mixed) { /* in vectors, as the hashes are */
+	if (t == WB_F32 && !p->is_mixed) { /* a loop in which the compiler can use vectors */
 		for (size_t i = 0; i < n; i++) {
 			uint32_t word = wbk__hash_word(WBK_CODE_F32, 0, 0x7fff, hash[i]);
 
@@ -178,7 +178,8 @@ static inline __attribute__((always_inline)) void hash_block(
 		hash[i] = wbk__hash_mix(x + i * step);
 }
 
-/* The same as BF16 words, all in registers: every element of a worker is verified so. */
+/* The same hashes as BF16 words, all in registers: this has to be fast, since every BF16 element of
+ * a worker is verified with it. */
 static inline __attribute__((always_inline)) void hash_bf16(
 	uint32_t x, uint32_t step, uint16_t *word, size_t n)
 {
@@ -205,7 +206,7 @@ __attribute__((target("avx2"))) static void hash_avx2(uint32_t x, uint32_t step,
 	hash_block(x, step, hash);
 }
 
-/* clang optimises as it is told to on the command line, and knows no preferred width. */
+/* clang takes the optimisation level only from its command line, and knows no preferred width. */
 #if defined(__clang__)
 #define BF16_AVX2 __attribute__((target("avx2")))
 #define BF16_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))

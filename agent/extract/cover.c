@@ -24,7 +24,7 @@ void wb__cover_of(const struct wb_srcmap *s, struct wb__cover *cover)
 		uint64_t n = (uint64_t)g->n_row * g->n_col;
 
 		if (s->alias[g->param].owner != WB_ALIAS_NONE)
-			continue; /* its owner says it */
+			continue; /* counted only for its owner */
 		if (g->kind == WB_REGION_UNWRITTEN) {
 			c->unwritten += n;
 			continue;
@@ -41,7 +41,7 @@ void wb__cover_of(const struct wb_srcmap *s, struct wb__cover *cover)
 struct gaps {
 	const struct wb_srcmap *s;
 	const struct wb__cover *cover;
-	uint32_t *exact, *rounds; /* by tensor: 1 + an op that copies it so; 0: none does */
+	uint32_t *exact, *rounds; /* by tensor: number of an op that does so, plus 1; 0: none */
 };
 
 static void find_tensors(const struct gaps *g)
@@ -73,7 +73,7 @@ static bool is_unread(const struct gaps *g, uint32_t i)
 
 static bool is_rounded(const struct gaps *g, uint32_t i)
 {
-	return g->rounds[i] && !g->exact[i]; /* the best one is sent */
+	return g->rounds[i] && !g->exact[i]; /* if there is an exact copy, that one is sent */
 }
 
 static bool is_view(const struct gaps *g, uint32_t i)

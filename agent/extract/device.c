@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices of a probe: which there are, and their memory. */
+/* Finds the devices of a probe, and holds memory and kernels on them. */
 #include "extract/device.h"
 
 #include "base/base.h"
@@ -125,7 +125,7 @@ int wb__dev_wait(struct wb__dev *d)
 {
 	int rc = d->gpu->cu->stream_sync(d->stream);
 
-	if (rc) /* a lost device answers at once; else something still uses what comes next */
+	if (rc) /* a lost device answers at once; otherwise queued work may still use the desk */
 		(void)d->gpu->cu->stream_sync(d->stream);
 	return rc;
 }
@@ -142,8 +142,8 @@ int wb__dev_out(struct wb__dev *d, void *to, uint64_t from, size_t bytes)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* An image without code, for builds without a CUDA compiler: a driver refuses it in its own words,
- * the stand-in of the tests has the kernels itself. */
+/* An image without code, for builds without a CUDA compiler.  A real driver refuses it; the
+ * stand-in for the driver in the tests has the kernels built in. */
 static const uint32_t no_code[4] = {0xBA55ED50u, 0x00100001u, 0, 0};
 
 static int load(struct wb__dev *d)
@@ -172,8 +172,8 @@ static int load(struct wb__dev *d)
 	return rc;
 }
 
-/* Room for the records that a parameter may have, if there is memory for so many: those of more are
- * found in parts. */
+/* Get room for as many hits as a parameter may have records, or for fewer if memory is short.  If a
+ * parameter has more hits than there is room for, they are found in parts. */
 static int get_hits(struct wb__dev *d)
 {
 	uint64_t most = WB_MIN(d->p->opts.record_max, WB__RECORD_MAX);
@@ -241,7 +241,7 @@ void wb__dev_finish(struct wb_probe *p)
 	for (uint32_t i = 0; i < p->n_dev; i++) {
 		struct wb__dev *d = p->dev[i];
 
-		/* With a lost device its objects stay until the process ends. */
+		/* The objects of a lost device stay until the process ends. */
 		(void)wb__dev_do(d, unmake, NULL);
 		wb_gpu_put(d->gpu);
 		pthread_mutex_destroy(&d->lock);
@@ -401,6 +401,8 @@ int wb__dev_fill(const struct wb_probe *p, const struct wb_tensor *t, const stru
 	if (!rc && !d)
 		return -ENOTSUP;
 	rc = rc ? rc : wb__dev_do(d, fill, &item);
-	/* What a driver calls invalid, or not supported, is no other device and no other pass. */
+	/* If a driver calls something invalid, or not supported, the device has failed.  -EINVAL
+	 * and -ENOTSUP would tell the caller that there is no such pass, or that this is another
+	 * device. */
 	return rc && rc != -ENOMEM ? -EIO : rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Classes of parameters on devices, and the regions that they make. */
+/* Finds the classes of the elements of parameters on devices, and makes regions of them. */
 #include "base/base.h"
 #include "extract/table.h"
 
@@ -7,12 +7,12 @@
 
 /* ---- after the second pass of constants ------------------------------------------------------ */
 
-/* What is known of the parameter whose items come now. */
+/* What has been found for the parameter whose items come now. */
 struct classes {
 	struct wb__param *a; /* NULL: none yet */
 	struct wb__found found;
 	struct wb__regions regions;
-	int rc; /* of its regions; -E2BIG: has to be done again in parts */
+	int rc; /* of its regions; -E2BIG: scan it again, in parts */
 };
 
 static struct wbk_classify classify_item(const struct wb__param *a)
@@ -39,7 +39,7 @@ static uint64_t index_of(const struct wb__param *a, const struct wbk_classify *k
 	return (uint64_t)(uintptr_t)k->cls - a->kept.cls;
 }
 
-/* From a hit to the next of its row. */
+/* Add the run from a hit to the next one of its row: hits are where the class changes. */
 static int put_hit(struct classes *c, const struct wbk_classify *k, const struct wbk_hit *h,
 	const struct wbk_hit *next)
 {
@@ -85,7 +85,7 @@ static int take_part(struct wb__scan *s, const void *item, struct wb__param *a,
 	return f->is_over ? 0 : put_hits(p->c, item, hit, n_hit);
 }
 
-/* Rows of one slab, by halves until their hits have room. */
+/* Do rows of one slab; if their hits have no room, do each half of the rows alone. */
 static int do_rows(struct wb__dev *d, struct classes *c, struct wbk_classify *item)
 {
 	struct parts p = {c, false};
@@ -133,7 +133,7 @@ static int do_again(struct wb__dev *d, struct wb__param *a)
 
 	if (rc != -E2BIG || a->is_merged)
 		return rc;
-	a->is_merged = true; /* like a table made at load time: left as it is */
+	a->is_merged = true; /* probably a table made at load time: left as it is */
 	return do_parts(d, a);
 }
 
@@ -229,7 +229,7 @@ static int second(struct wb__dev *d, void *ctx)
 		rc = wb__count_all(d, ctx);
 	if (!rc)
 		rc = classify(d);
-	/* Without a snapshot it is what unwritten elements get back. */
+	/* If there is no snapshot, unwritten elements get back what kept.was holds. */
 	for_on_device (d, a) {
 		a->kept.was = a->has_snapshot ? 0 : a->kept.was;
 		is_needed |= a->kept.was != 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A map's constants in parameters that may lie on devices: no probe, but its tables. */
+/* Writes a map's constants into parameters that may lie on devices.  This is no probe, but uses the
+ * tables of one. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "extract/table.h"
@@ -11,7 +12,7 @@ static bool is_put(const struct wb_region *r, void *const *param)
 	return r->kind == WB_REGION_CONSTANT && param[r->param];
 }
 
-/* As much of a probe's parameters as tables need, of those that get something. */
+/* Describe the parameters that get constants, as far as tables need it. */
 static void describe(struct wb_probe *p, const struct wb_map *map, void *const *param)
 {
 	for (uint32_t i = 0; i < map->n_region; i++) {
@@ -20,7 +21,7 @@ static void describe(struct wb_probe *p, const struct wb_map *map, void *const *
 
 		if (!is_put(&map->region[i], param))
 			continue;
-		a->name = from->name; /* the map's */
+		a->name = from->name; /* borrowed from the map */
 		a->dtype = from->dtype;
 		a->elem_bytes = wb_dtype_bytes(from->dtype);
 		a->data = param[map->region[i].param];

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Second differences of parameters on devices. */
+/* Computes the second differences of parameters on devices. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "extract/table.h"
 
 #include <errno.h>
 
-/* Slabs of one parameter, some at a time: as many as their hits have room for. */
+/* Slabs of one parameter, which are fetched some at a time: as many as their hits have room for. */
 struct slabs {
-	struct wb__slabs base; /* first: it is one */
+	struct wb__slabs base; /* first, so that this is one */
 	struct wb__dev *d;
 	const struct wb__param *a;
-	const uint8_t *ones; /* of the device: instead of the content; NULL */
-	uint64_t begin, end; /* slabs that recs has */
+	const uint8_t *ones; /* a row of ones on the device, read instead of the content; or NULL */
+	uint64_t begin, end; /* slabs whose records are in recs */
 	uint64_t step; /* how many are tried next */
-	struct wb__recs recs; /* indices of the whole parameter */
+	struct wb__recs recs; /* their indices are of the whole parameter */
 	uint64_t at; /* the first record that was not handed out */
 	bool is_over;
 	struct wb__bad bad;
@@ -86,7 +86,7 @@ static int take_rows(struct wb__scan *scan, const void *item, struct wb__param *
 	return put_recs(s, hit, n_hit, index);
 }
 
-/* Rows of one slab, by halves until their hits have room. */
+/* Do rows of one slab; if their hits have no room, do each half of the rows alone. */
 static int do_rows(struct slabs *s, struct wbk_diff2 *item)
 {
 	struct wb__scan scan = {.d = s->d,
@@ -114,7 +114,7 @@ static int do_rows(struct slabs *s, struct wbk_diff2 *item)
 	return rc ? rc : do_rows(s, item);
 }
 
-/* The slabs from @slab on; as few as one of them. */
+/* Fetch slabs from @slab on, as many as have room, but at least one. */
 static int fetch(struct slabs *s, uint64_t slab)
 {
 	struct wb__scan scan = {.d = s->d,
@@ -193,7 +193,8 @@ static int take_digits(struct wb__scan *s, const void *item, struct wb__param *a
 	return rc;
 }
 
-/* Parameters of more than one slab, and those whose hits had no room beside the others'. */
+/* Do one parameter alone: it has more than one slab, or its hits had no room beside those of
+ * others. */
 static int do_alone(struct wb__dev *d, struct wb__param *a)
 {
 	struct slabs s = slabs_of(d, a, d->p->opts.record_max);

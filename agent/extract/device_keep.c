@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What parameters on devices held: kept, and put back. */
+/* Keeps the content of parameters on devices, and puts it back. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "extract/table.h"
@@ -9,7 +9,8 @@
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* A device's memory is also that of whoever loads: some of it stays free. */
+/* How many bytes snapshots may take on the device.  The loader needs memory there, too, so some of
+ * it stays free. */
 static uint64_t most_for_snapshots(struct wb__dev *d)
 {
 	size_t is = 0, all = 0;
@@ -19,7 +20,7 @@ static uint64_t most_for_snapshots(struct wb__dev *d)
 	return is > all / 16 ? is - all / 16 : 0;
 }
 
-/* Which store each snapshot goes into, and where it begins there. */
+/* Choose the store of each snapshot, and where it begins in that store. */
 static void divide(struct wb__dev *d, uint64_t most, uint64_t bytes[2])
 {
 	bytes[0] = bytes[1] = 0;
@@ -82,8 +83,8 @@ static bool is_looked_at(const struct wb__param *a)
 	return a->state != WB__ALIAS && a->state != WB__OUT && a->data && a->geom.total;
 }
 
-/* What load_weights was not seen to write it may have written since, and then raised.  What cannot
- * be told was. */
+/* Find the LEFT parameters that have changed: load_weights may have written one in a later call,
+ * which then failed.  If this cannot be found out, all count as changed. */
 static void find_written(struct wb__dev *d)
 {
 	struct wb__scan s = wb__scan_of(d, WBK_GPU_EQUAL, sizeof(struct wbk_equal));
@@ -99,7 +100,7 @@ static void find_written(struct wb__dev *d)
 		a->n_unlike = rc ? 1 : a->n_unlike;
 }
 
-/* The first failure is told, and the rest is tried all the same. */
+/* Keep the first failure; the rest is tried all the same. */
 static void also(int *rc, int next)
 {
 	*rc = *rc ? *rc : next;
@@ -132,8 +133,8 @@ static void unwritten_at(void *item, const struct wb__param *a, uint64_t index)
 		k->cls = (void *)(uintptr_t)(a->kept.cls + index);
 }
 
-/* Without a snapshot: only what load_weights will not write again; all that was there after the
- * first pass when the classes are not known. */
+/* Without a snapshot, put back only what load_weights will not write again.  If the classes are not
+ * known, put back everything that was there after the first pass. */
 static int put_back_unwritten(struct wb__dev *d)
 {
 	struct wb__scan s = wb__scan_of(d, WBK_GPU_PUT, sizeof(struct wbk_put));
@@ -176,7 +177,7 @@ struct elsewhere {
 	uint8_t *chunk; /* owned; CHUNK_BYTES */
 };
 
-/* Elements [@at, @at + @n) of the snapshot. */
+/* Read bytes [@at, @at + @bytes) of the snapshot. */
 static int read_chunk(struct wb__dev *d, const struct elsewhere *x, uint64_t at, uint64_t bytes)
 {
 	const struct wb__store *s = &d->before[x->a->kept.store];
@@ -205,7 +206,7 @@ static int write_chunk(struct wb__dev *d, const struct elsewhere *x, uint8_t *to
 	return wb__dev_fails(d, rc, "cuMemcpyHtoDAsync");
 }
 
-/* Row by row: nobody does this but loaders that are refused. */
+/* Copy row by row.  This is slow, but only loaders that are refused need it. */
 static int through_host(struct wb__dev *d, const struct elsewhere *x)
 {
 	const struct wb__geom *g = &x->a->geom;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes over parameters on devices: content, counts, the sentinel, the hash pass. */
+/* The steps of passes for parameters on devices: content, counts, the sentinel, the hash pass. */
 #include "base/base.h"
 #include "extract/table.h"
 
@@ -10,7 +10,7 @@ static uint64_t hash_of(const struct wb__param *a)
 	return a->kept.sum.lane[0] ^ (a->kept.sum.lane[1] << 32 | a->kept.sum.lane[1] >> 32);
 }
 
-/* The content of what is LEFT, in kept.sum. */
+/* Sum the content of LEFT parameters into kept.sum. */
 static int sum_left(struct wb__dev *d)
 {
 	struct wb__moves m = {.d = d, .way = WBK_WAY_SUM};
@@ -128,7 +128,8 @@ bool wb__dev_equals_snapshot(struct wb_probe *p, const struct wb__param *a)
 
 /* ---- after the first pass of constants ------------------------------------------------------- */
 
-/* What did not become constant is needed once more after the second pass. */
+/* Does the parameter have elements that do not hold the first constant?  Its content is needed once
+ * more after the second pass. */
 static bool has_rest(const struct wb__param *a)
 {
 	return a->state == WB__ACTIVE && a->geom.total && a->n_equal != a->geom.total;
@@ -140,7 +141,7 @@ static int keep_rest(struct wb__dev *d)
 	uint64_t bytes = 0;
 	int rc = 0;
 
-	wb__store_put(d, &d->was); /* of a map from the cache that did not hold */
+	wb__store_put(d, &d->was); /* if there is one already */
 	for_on_device (d, a)
 		if (has_rest(a))
 			bytes += wb__room(wb__dense_bytes(a));
@@ -257,7 +258,7 @@ static int check_ops(struct wb__dev *d)
 	return rc ? rc : wb__scan_flush(&s);
 }
 
-/* Constants are still there, unwritten elements still hold the sentinel. */
+/* Constants must still be there, and unwritten elements must still hold the sentinel. */
 static int take_region(struct wb__scan *s, const void *item, struct wb__param *a,
 	const struct wbk_found *f, const struct wbk_hit *hit, size_t n_hit)
 {

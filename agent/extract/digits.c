@@ -10,19 +10,19 @@
 #include <string.h>
 
 /*
- * Second differences of what a digit pass left in the parameters.  One slab is the kernel's work;
- * along outer axes the sparse results of neighbouring slabs are differenced again, so that memory
- * is that of the nonzeros of two slabs an axis.
+ * Computes the second differences of what a digit pass left in the parameters.  The kernel does one
+ * slab.  Along outer axes, the sparse results of neighbouring slabs are differenced again, so
+ * memory is needed only for the nonzeros of two slabs for each axis.
  */
 
 #define BATCH 1024
 
 /* Where a field's elements come from. */
 struct source {
-	struct wb__slabs slabs; /* first: the source is one */
+	struct wb__slabs slabs; /* first, so that this is one */
 	const struct wb__param *a;
 	const uint8_t *ones; /* not NULL: a field of ones instead of the parameter's content */
-	bool is_f16; /* of a mixed probe */
+	bool is_f16; /* F16 elements of a mixed probe */
 	struct wb__bad bad;
 };
 
@@ -45,11 +45,11 @@ static int emit(const struct wbk_field *f, uint64_t begin, uint64_t shift, struc
 	return 0;
 }
 
-/* F16 parameters of a mixed probe hold codes that only F32 can decode. */
+/* F16 parameters of a mixed probe hold codes that can be decoded only as F32. */
 static int emit_widened(const struct wb__piece *k, struct source *s, struct wb__recs *out)
 {
 	const struct wb__param *a = s->a;
-	uint64_t above = WB_MIN(k->row % a->geom.rows, 2); /* rows of this slab that it looks at */
+	uint64_t above = WB_MIN(k->row % a->geom.rows, 2); /* rows above that are needed */
 	uint64_t row = k->row - above, col = k->col - WB_MIN(k->col, 2);
 	uint64_t rows = k->row_end - row, cols = k->col_end - col;
 	struct wbk_field f = {.rows = rows, .cols = cols, .row_stride = (int64_t)cols};
@@ -70,12 +70,13 @@ static int emit_widened(const struct wb__piece *k, struct source *s, struct wb__
 	return rc;
 }
 
-/* Records of a piece of one slab (rows counted over all slabs); indices of the whole parameter. */
+/* Append the records of a piece of one slab (whose rows count over all slabs), with indices of the
+ * whole parameter. */
 static int emit_piece(const struct wb__piece *k, struct source *s, struct wb__recs *out)
 {
 	const struct wb__param *a = s->a;
 	const struct wb__geom *g = &a->geom;
-	uint64_t first = k->row - k->row % g->rows; /* of the slab */
+	uint64_t first = k->row - k->row % g->rows; /* first row of the slab */
 	struct wbk_field f = {
 		.rows = k->row_end - first,
 		.cols = k->col_end,
@@ -108,7 +109,8 @@ static int emit_slab(struct wb__slabs *slabs, uint64_t slab, struct wb__recs *ou
 	return rc;
 }
 
-/* Differences along axes >= @axis of the part numbered @part; indices inside that part. */
+/* Append the differences along the axes from @axis on of the part numbered @part, with indices
+ * inside that part. */
 static int emit_nd(struct wb__slabs *s, uint32_t axis, uint64_t part, struct wb__recs *out)
 {
 	const struct wb__geom *g = s->g;
@@ -149,7 +151,8 @@ int wb__digits_nd(struct wb__slabs *s, struct wb__recs *out)
 	return emit_nd(s, 0, 0, out);
 }
 
-/* Without gaps in the classes the indicator is 1 everywhere: +-1 at the first two of each axis. */
+/* The indicator if all elements are copies: it is 1 everywhere, so its second difference is +-1 at
+ * the first two places of each axis, and 0 elsewhere. */
 static int corner(const struct wb__geom *g, struct wb__recs *out)
 {
 	int rc = 0;
@@ -196,7 +199,7 @@ int wb__indicator(struct wb_probe *p, const struct wb__param *a, struct wb__recs
 struct job {
 	struct wb_probe *p;
 	struct wb__piece *piece;
-	struct wb__recs *out; /* one a piece */
+	struct wb__recs *out; /* one for each piece */
 };
 
 static bool is_code(const struct wb_probe *p, const struct wb__param *a, const uint8_t *elem)
@@ -219,7 +222,7 @@ void wb__digits_bad(struct wb__param *a, const struct wb__bad *found)
 	a->bad.n += found->n;
 }
 
-/* Where the elements lie that are no code: looked for only when there are some. */
+/* Find the elements that hold no code; called only when there are some. */
 static void find_bad(const struct wb_probe *p, const struct wb__piece *k, struct wb__param *a)
 {
 	uint64_t n = 0, first = 0, last = 0;
@@ -256,7 +259,7 @@ static int digit_task(void *ctx, size_t task)
 	if (skip)
 		return 0;
 	s.is_f16 = p->is_mixed && a->dtype == WB_F16;
-	if (a->geom.slabs > 1) { /* one task has it all */
+	if (a->geom.slabs > 1) { /* one task does all of it */
 		if (k.row)
 			return 0;
 		k.row_end = a->geom.rows_all;
@@ -275,8 +278,8 @@ static int digit_task(void *ctx, size_t task)
 	return rc;
 }
 
-/* Second differences add 4 digits at most along each axis.  More than ids have is of no code, and
- * would overflow the sums that follow. */
+/* Is a record larger than ids allow?  A second difference adds up at most 4 digits along each axis.
+ * A larger one does not come from codes, and would overflow the sums that follow. */
 static bool is_too_large(const struct wb_probe *p, const struct wb__param *a, unsigned shift,
 	const struct wb__recs *recs)
 {
@@ -313,7 +316,8 @@ int wb__digits_add(struct wb_probe *p, struct wb__param *a, struct wb__recs *all
 	return rc;
 }
 
-/* Pieces of one parameter in order, added to its field at the digit's weight. */
+/* Join the records of one parameter's pieces in order, and add them to its field at the digit's
+ * weight. */
 static int gather(struct job *j, size_t first, size_t end)
 {
 	struct wb_probe *p = j->p;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Faults of parameters and notes for people, as text. */
 #include "extract/internal.h"
 
 #include <inttypes.h>

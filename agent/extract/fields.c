@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sparse fields: append records, and add one field to another. */
 #include "base/mem.h"
 #include "extract/internal.h"
 
@@ -31,7 +32,8 @@ int wb__recs_add(
 
 	if (!b->n)
 		return 0;
-	/* Room for both; what cancels is given back by the cap test on what is left. */
+	/* There is room for both.  Records that cancel do not count for @max, which is checked at
+	 * the end. */
 	sum.cap = a->n + b->n;
 	sum.r = wb_realloc_array(NULL, sum.cap, sizeof(*sum.r));
 	if (!sum.r)

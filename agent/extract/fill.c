@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes what the checkpoint tensors hold in a pass. */
 #include "extract/device.h"
 #include "extract/internal.h"
 
@@ -25,7 +26,8 @@ struct wb__digit wb__digit_of(const struct wb_probe *p, enum wb_dtype t)
 {
 	unsigned shift = p->pass.digit * wb__code_width(p, t);
 
-	/* Narrow types take more passes than wide ones: those write 0 then. */
+	/* A type with narrow digits takes more passes than one with wide digits, which then carries
+	 * 0. */
 	if (shift >= 62)
 		return (struct wb__digit){0, 0};
 	return (struct wb__digit){shift, wb__code_mask(p, t)};

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 /*
- * Fewer ops: those of one tensor that differ only in where they begin, by equal steps on both
- * sides, are one op with more rows (or columns).  Interleaved rows, reshapes and flat shards come
- * out as many lone rows and end here as a handful of lattices.
+ * Makes fewer ops: ops of one tensor that differ only in where they begin, by equal steps in the
+ * tensor and in the parameter, become one op with more rows (or columns).  Interleaved rows,
+ * reshapes and flat shards come here as many single rows, and become a handful of ops.
  */
 
 static void swap_axes(struct wb_op *o)
@@ -29,7 +29,7 @@ static void swap_axes(struct wb_op *o)
 			return x->f < y->f ? -1 : 1;                                               \
 	} while (0)
 
-/* Ops that may be rows of one: all but the rows is equal. */
+/* Compare what is equal in ops that may be rows of one op: everything but the rows. */
 static int by_group(const struct wb_op *x, const struct wb_op *y)
 {
 	CMP(tensor);
@@ -54,7 +54,8 @@ static int by_group_dst(const void *a, const void *b)
 	return 0;
 }
 
-/* Rows in the order of the parameter: first row, signed step of the row, step of dst. */
+/* Rows in the order of the parameter: first row, signed step of the row, first place in the
+ * parameter and the step of that. */
 struct line {
 	int64_t row, step, dst, ds;
 	uint64_t n;
@@ -91,7 +92,7 @@ static void line_to(const struct line *in, struct wb_op *o)
 	o->dst_row_stride = l.n > 1 ? l.ds : 0;
 }
 
-/* @b after @a: takes it in when they make one line.  @third: what comes after, or NULL. */
+/* Append @b to @a if they make one line.  @third: the line after @b, or NULL. */
 static bool join(struct line *a, const struct line *b, const struct line *third)
 {
 	int64_t step = a->n > 1 ? a->step : b->n > 1 ? b->step : b->row - a->row;
@@ -102,7 +103,7 @@ static bool join(struct line *a, const struct line *b, const struct line *third)
 	if ((b->n > 1 && (b->step != step || b->ds != ds)) ||
 		b->row != a->row + (int64_t)a->n * step || b->dst != a->dst + (int64_t)a->n * ds)
 		return false;
-	/* Two lone rows are a line only if they are neighbours or a third one says so. */
+	/* Two single rows are a line only if they are neighbours, or a third one continues them. */
 	if (a->n == 1 && b->n == 1 && llabs(step) != 1 &&
 		!(third && third->row == b->row + step && third->dst == b->dst + ds))
 		return false;

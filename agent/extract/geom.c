@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The geometry of a parameter: its axes, and where its elements lie. */
 #include "base/base.h"
 #include "base/err.h"
 #include "extract/internal.h"

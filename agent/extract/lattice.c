@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 /*
- * Boxes of affine ids to lattice ops.  An op needs one axis that moves the row alone, one that
- * moves the column alone and one that moves neither (repeat), all inside one tensor.  A box is
- * fused where two axes are one, and cut where it is more than that: at the tensors' ends first,
- * then along whole axes.
+ * Turns boxes of affine ids into ops.  An op has at most one axis that moves the row alone, one
+ * that moves the column alone and one that moves neither (repeat), all inside one tensor.  Axes of
+ * a box that are in fact one are joined, and a box that does not fit into one op is cut, at the
+ * ends of tensors or along whole axes.
  */
 
 #define SIDE_MAX (UINT32_C(1) << 31)
@@ -44,7 +44,7 @@ static void drop_axis(struct part *t, uint32_t a)
 	}
 }
 
-/* Axis @a steps over exactly what axis @b walks: one axis. */
+/* Does one step of axis @a pass over exactly what axis @b walks?  Then both are one axis. */
 static bool is_one(const struct part *t, uint32_t a, uint32_t b)
 {
 	int64_t n = (int64_t)t->n[b];
@@ -65,13 +65,13 @@ static void simplify(struct part *t)
 				continue;
 			t->n[b] *= t->n[a];
 			drop_axis(t, a);
-			a = UINT32_MAX; /* from the start */
+			a = UINT32_MAX; /* begin again */
 			break;
 		}
 	}
 }
 
-/* The elements [from, to) of one axis as a part of its own. */
+/* Put the elements [@from, @to) of axis @a as a part of their own. */
 static int put_cut(struct place *pl, const struct part *t, uint32_t a, uint64_t from, uint64_t to)
 {
 	struct part c = *t;
@@ -193,7 +193,8 @@ static struct reach reach_of(const struct part *t)
 	return r;
 }
 
-/* An axis that no op can have as it is, or -1: moves both, or in too wide steps. */
+/* Find an axis that no op can have: it moves both row and column, or in too wide steps; -1:
+ * none. */
 static int odd_axis(const struct part *t)
 {
 	for (uint32_t a = 0; a < t->n_axis; a++)
@@ -203,7 +204,8 @@ static int odd_axis(const struct part *t)
 	return -1;
 }
 
-/* The shortest axis of a kind that occurs twice, or -1. */
+/* Find the shortest axis among those of a kind (row, column, repeat) that occurs more than once;
+ * -1: none. */
 static int spare_axis(const struct part *t)
 {
 	uint32_t count[3] = {0};
@@ -286,9 +288,9 @@ static int put_part(struct place *pl, struct part t)
 			   : put_singles(pl, &t, (uint32_t)widest);
 }
 
-/* Turn the boxes of parameter @number into ops of checkpoint tensors; @g_base and @j_base are what
- * its ids have too much.  0, -E2BIG above WB__OPS_MAX ops, -ENOMEM, -EDOM when ids lie in no tensor
- * (the fault is written). */
+/* Turn the boxes of parameter @number into ops of checkpoint tensors.  Rows of its ids are too
+ * large by @g_base, columns by @j_base.  0, -E2BIG above WB__OPS_MAX ops, -ENOMEM, -EDOM when ids
+ * lie in no tensor (the fault is written). */
 static int put_boxes(struct wb_probe *p, uint32_t number, const struct wb__boxes *b, int64_t g_base,
 	int64_t j_base)
 {
@@ -318,7 +320,7 @@ static int put_boxes(struct wb_probe *p, uint32_t number, const struct wb__boxes
 	return 0;
 }
 
-/* What a decoded id has too much when each digit has. */
+/* By how much a decoded id is too large, since each of its digits is too large by a constant. */
 static int64_t base_of(const struct wb_probe *p, enum wb_dtype t, uint32_t n_pass)
 {
 	unsigned w = wb__code_width(p, t);
@@ -332,7 +334,8 @@ static int64_t base_of(const struct wb_probe *p, enum wb_dtype t, uint32_t n_pas
 static int recover_param(struct wb_probe *p, uint32_t number)
 {
 	struct wb__param *a = &p->param[number];
-	/* Large enough that no affine run of copies can pass through 0, which means no copy. */
+	/* A row of 0 means no copy.  Rows of copies are raised by so much that no affine run of
+	 * copies can pass through 0. */
 	int64_t shift = (int64_t)p->manifest->rows + 1;
 	struct wb__boxes b = {.max = WB__OPS_MAX};
 	struct wb__recs ones = {0};
@@ -351,7 +354,7 @@ static int recover_param(struct wb_probe *p, uint32_t number)
 		wb__fault(a, "record overflow: more than %u separate copies", WB__OPS_MAX);
 		rc = 0;
 	} else if (rc == -EDOM) {
-		rc = 0; /* a fault, written */
+		rc = 0; /* the fault is written */
 	}
 	wb__recs_finish(&ones);
 	wb__recs_finish(&a->field[0]);

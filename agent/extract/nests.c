@@ -7,7 +7,7 @@
 #include <string.h>
 
 /*
- * Ops folded into loop nests, for the report: ops of one parameter with equal extents whose first
+ * Folds ops into loop nests, for the report.  Ops of one parameter with equal extents whose first
  * elements differ by a constant (global row, column, place in the parameter) are one loop; loops
  * with equal extents and constant distance are one loop of loops, and so on.
  */
@@ -69,7 +69,7 @@ static bool is_step(const struct nest *a, const struct nest *b, const struct loo
 	return b->row - a->row == l->row && b->col - a->col == l->col && b->dst - a->dst == l->dst;
 }
 
-/* One level more; the number of nests left. */
+/* Fold by one level more; returns the number of nests that are left. */
 static size_t fold_once(struct nest *v, size_t n)
 {
 	size_t kept = 0;

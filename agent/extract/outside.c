@@ -2,8 +2,8 @@
 #include "extract/internal.h"
 
 /*
- * Memory that is no parameter: buffers and attributes of a module.  What load_weights copies there
- * belongs to the map, or somebody must be told that no transfer will write it.
+ * Looks at memory that is not a parameter: buffers and attributes of a module.  What load_weights
+ * copies there belongs to the map, or the caller must be told that no transfer will write it.
  */
 
 static bool is_written(struct wb_probe *p, const struct wb__param *a)
@@ -13,7 +13,8 @@ static bool is_written(struct wb_probe *p, const struct wb__param *a)
 	return a->state == WB__ASIDE && a->has_snapshot && !wb__equals_snapshot(p, a);
 }
 
-/* An attribute that is not written may hold the constant of the first pass. */
+/* Does @a belong to the map?  An attribute may be ACTIVE without being written, since it may hold
+ * the constant of the first pass by chance. */
 static bool is_of_map(const struct wb__param *a)
 {
 	bool is_any = a->n_op != 0;

@@ -10,12 +10,14 @@
 #include <string.h>
 
 /*
- * The order of passes: constant, constant on a sentinel, column digits, row digits, (both again,
- * with differences along every axis, for parameters whose records were too many), hashes.  With a
- * map from the cache: one hash pass, and all of the above only if that does not hold.
+ * Runs the passes, in this order: constant, constant on a sentinel, column digits, row digits, then
+ * both kinds of digits again, with differences along every axis, if parameters had too many
+ * records, and then hashes.  With a map from the cache there are only the hash passes, and all of
+ * the above only if the map does not hold.
  */
 
-/* Parameters that may do with fewer records when differenced along all their axes. */
+/* Find parameters that had too many records, and may have fewer when differenced along all their
+ * axes.  True: there are some. */
 static bool start_nd_round(struct wb_probe *p)
 {
 	bool any = false;
@@ -103,7 +105,8 @@ static void name_pass(const struct wb_probe *p, struct wb_pass *pass)
 
 bool wb__is_prefilled(const struct wb_probe *p, const struct wb__param *a)
 {
-	/* A map from the cache may be stale: what cannot be put back stays as it is. */
+	/* A map from the cache may be stale, so a parameter that could not be put back is not
+	 * filled. */
 	return a->state == WB__ACTIVE && a->geom.total && (a->has_snapshot || !p->is_cached);
 }
 
@@ -127,7 +130,7 @@ static int left_task(void *ctx, size_t task)
 	return 0;
 }
 
-/* What a pass needs to find in the parameters. */
+/* Prepare what a pass needs to find in the parameters. */
 static int prepare(struct wb_probe *p, enum wb_pass_kind kind)
 {
 	bool is_first_check = p->is_cached && !p->hash_done;
@@ -146,8 +149,8 @@ static int prepare(struct wb_probe *p, enum wb_pass_kind kind)
 	return rc;
 }
 
-/* What a device could not do is said with what became of the parameters, which are put back at
- * once: there is no next pass. */
+/* Make the sentence for a failure.  If a device failed, the parameters are put back at once, since
+ * there is no next pass, and the sentence says what became of them. */
 static int failed(struct wb_probe *p, int rc, const char *when, struct wb_err *err)
 {
 	struct wb_err why = p->dev_err;
@@ -222,7 +225,7 @@ static int agree_next(
 			return failed(p, rc, "after", err);
 		*kind = advance(p, digit);
 	} else if ((all & WB__SAID_ROUND) && p->round == round) {
-		p->round++; /* nothing to find here, but others load again */
+		p->round++; /* this rank needs no more passes, but others do */
 		*kind = WB_PASS_COLUMN;
 		*digit = 0;
 	}
@@ -268,7 +271,8 @@ int wb_probe_next_pass(struct wb_probe *p, struct wb_pass *pass, struct wb_err *
 	return 1;
 }
 
-/* Parameters that are not where they were: rebinding loaders. */
+/* Find parameters that are not where they were, or are of another shape: load_weights must write
+ * them in place. */
 static int check_storage(
 	struct wb_probe *p, const struct wb_probe_param *now, uint32_t n, struct wb_err *err)
 {

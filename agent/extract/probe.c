@@ -16,8 +16,8 @@
 #define SEED 0x77656967687462ull
 #define TEXT_MAX (64u << 20)
 
-/* A stride that nothing is stepped over by says nothing of the layout: one spelling of it, that of
- * dense memory. */
+/* The stride of a dimension that has only one element says nothing about the layout.  It is set to
+ * that of dense memory, so that one layout has one description. */
 static void canon_strides(struct wb__param *a)
 {
 	uint64_t dense = 1;
@@ -118,7 +118,7 @@ static int check_names(const struct wb_probe *p, struct wb_err *err)
 	return 0;
 }
 
-/* What content tensors have, and whether a map is only checked, is the same at all ranks. */
+/* All ranks must agree on what tensors are filled with, and on whether a map is only checked. */
 static int agree_first(struct wb_probe *p, struct wb_err *err)
 {
 	uint32_t said = wb__codes_types(p) | (p->is_cached ? 0 : WB__SAID_NO_MAP), all;
@@ -198,7 +198,7 @@ void wb_probe_destroy(struct wb_probe *p)
 	if (!p)
 		return;
 	if (!p->is_restored && p->stats.n_pass)
-		(void)wb__restore(p); /* nobody to tell */
+		(void)wb__restore(p); /* there is nobody to report a failure to */
 	wb__dev_finish(p);
 	for (uint32_t i = 0; i < p->n_param; i++) {
 		struct wb__param *a = &p->param[i];
@@ -245,7 +245,7 @@ static void drop_arrays(struct wb_map *map)
 	wb_free(map->region);
 }
 
-/* One parameter's part of the arrays, which have room for it. */
+/* Append one parameter's part to the arrays, which have room for it. */
 static int gather_param(const struct wb__param *a, struct wb_map *map)
 {
 	int rc = fill_param(a, &map->param[a->out]);
@@ -261,7 +261,7 @@ static int gather_param(const struct wb__param *a, struct wb_map *map)
 	return rc;
 }
 
-/* The map's own arrays from those of the @n parameters that go into it. */
+/* Make the map's own arrays from those of the @n parameters that go into it. */
 static int gather(const struct wb_probe *p, uint32_t n, struct wb_map *map)
 {
 	uint64_t n_op = 0, n_region = 0;
@@ -287,7 +287,7 @@ static int gather(const struct wb_probe *p, uint32_t n, struct wb_map *map)
 	return rc;
 }
 
-/* By number in the map; owners are parameters, which are all in it. */
+/* Number aliases and owners as the map does.  Owners are parameters, which are all in the map. */
 static void take_aliases(const struct wb_probe *p, struct wb_alias *alias)
 {
 	for (uint32_t i = 0; i < p->n_param; i++) {
@@ -332,8 +332,8 @@ static int make_srcmap(
 	return rc;
 }
 
-/* A loader of another model, or into other memory than was named, would give a map by which nothing
- * ever moves.  A shard without elements may have nothing. */
+/* Refuse a loader that copies nothing: it is of another model, or writes other memory than was
+ * named, and by its map nothing would ever move.  A shard without elements may have no copies. */
 static int check_copies(const struct wb_probe *p, struct wb_err *err)
 {
 	const char *first = NULL;
@@ -375,7 +375,7 @@ int wb_probe_finish(struct wb_probe *p, struct wb_srcmap **out, struct wb_err *e
 		return wb_err_set(err, -EINVAL, "passes are left");
 	if (p->is_restored)
 		return wb_err_set(err, -EINVAL, "finished before");
-	(void)wb__dev_settle(p); /* what fails here is found when they are put back */
+	(void)wb__dev_settle(p); /* a failure is noticed when the parameters are put back */
 	n_out = wb__outside_settle(p);
 	rc = wb__restore(p);
 	p->is_restored = true;

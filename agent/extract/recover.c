@@ -8,14 +8,15 @@
 #include <string.h>
 
 /*
- * From sparse second differences back to the field, as boxes on which it is affine.
+ * Recovers a field from its sparse second differences, as boxes on which it is affine.
  *
- * Along one axis: S += difference, E += S at every step, so between two events E moves by S.  A
- * vector of values (E, S) at each active place is again a sparse second difference along the next
- * axis: the same sweep recurses, with the vector doubled, and at the last axis holds the
- * coefficients of a multilinear function on a box.  Boxes with a cross term are cut until none is
- * left.  A jump makes a one-element band before the slope behind it shows, so boxes that continue
- * each other are merged at the end.
+ * Along one axis, at every step, S += difference and E += S, so E is the value, S its slope, and
+ * between two events (nonzero differences) E moves by S.  The vectors of values (E, S) at all
+ * active places are again a sparse second difference along the next axis.  The same sweep is done
+ * on them, with vectors twice as long, and at the last axis a vector holds the coefficients of a
+ * multilinear function on a box.  Boxes with a cross term are cut until none is left.  A jump makes
+ * a box of one element before the slope behind it is seen, so boxes that continue each other are
+ * merged at the end.
  */
 
 /* Active places and their vectors of @len words. */
@@ -86,7 +87,8 @@ static int push_box(struct sweep *s, const uint64_t *lo, const uint64_t *n, cons
 	return 0;
 }
 
-/* A box with its multilinear coefficients: coef[c + 2 * mask], bit a of mask = slope of axis a. */
+/* Put a box with its multilinear coefficients: coef[c + 2 * mask], c = 0 for the row and 1 for the
+ * column, bit a of mask = slope of axis a. */
 static int leaf(struct sweep *s, const uint64_t *lo_in, const uint64_t *n_in, const int64_t *coef)
 {
 	uint32_t axes = s->g->n_axis, one = 0, cross = 0;
@@ -153,7 +155,8 @@ static int sweep_last(struct sweep *s, const struct lane *in)
 	return 0;
 }
 
-/* One step of every active place, with the events of this row added: into next[axis]. */
+/* Do one step at every active place, and add the events of this row.  The result is in
+ * next[axis]. */
 static int step(struct sweep *s, uint32_t axis, const struct lane *in, size_t from, size_t to,
 	uint64_t inner)
 {
@@ -246,7 +249,7 @@ static bool is_nice(int64_t g, int64_t j)
 	return (g == 0 || g == 1) && (j == 0 || j == 1) && g + j <= 1;
 }
 
-/* Does @b continue @a along the axis?  Then @a takes it in. */
+/* Append @b to @a if it continues @a along the axis. */
 static bool join(int64_t *a, const int64_t *b, uint32_t axes, uint32_t axis)
 {
 	int64_t *va = a + 2 * axes, *sa = va + 2 + 2 * axis;
@@ -267,7 +270,7 @@ static bool join(int64_t *a, const int64_t *b, uint32_t axes, uint32_t axis)
 		if (vb[c] != va[c] + na * slope[c] || (nb > 1 && sb[c] != slope[c]))
 			return false;
 	}
-	/* Two lone rows say nothing of a slope: take only the likely ones. */
+	/* Two boxes of length 1 along the axis do not prove a slope: take only the likely ones. */
 	if (na == 1 && nb == 1 && !is_nice(slope[0], slope[1]))
 		return false;
 	a[axes + axis] += nb;

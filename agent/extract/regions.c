@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes regions of the elements of a parameter that are not copies. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "extract/internal.h"
@@ -17,7 +18,7 @@ static int put_region(struct wb__param *a, const struct wb_region *r)
 	return 0;
 }
 
-/* One region for all elements, as far as 32-bit sides and gaps allow. */
+/* One region for all elements, or as few as 32-bit sides and gaps allow. */
 int wb__region_whole(struct wb__param *a, uint32_t number, enum wb_region_kind kind)
 {
 	const struct wb__geom *g = &a->geom;
@@ -49,8 +50,8 @@ void wb__regions_finish(struct wb__regions *m)
 	wb_free(m->is.last);
 }
 
-/* What the row before has may be extended by this one: not in another slab, where the pitch does
- * not lead. */
+/* Go on to @row.  That row may extend the regions of the row before, but not those of another slab,
+ * to which the row stride does not lead. */
 static void next_row(struct wb__regions *m, uint64_t row)
 {
 	struct wb__open swap = m->was;
@@ -64,7 +65,7 @@ static void next_row(struct wb__regions *m, uint64_t row)
 	m->row = row;
 }
 
-/* Extends the region above when that has the same columns and content. */
+/* Extend the region above if it has the same columns and content; otherwise begin a new one. */
 static int put_run(struct wb__regions *m, const struct wb_region *run)
 {
 	struct wb__param *a = m->a;
@@ -134,7 +135,7 @@ static uint64_t constant_at(struct scan *s, uint64_t index)
 
 	while (s->run < res->n && res->run[s->run].begin + res->run[s->run].n <= index)
 		s->run++;
-	/* A constant that equals the pass's own is no residual. */
+	/* An element that holds the constant of the first pass itself is not in the residual. */
 	if (s->run == res->n || res->run[s->run].begin > index)
 		return wb__const_raw(s->a->dtype, WB_PASS_CONST);
 	return wb__raw_at(res->value + (res->run[s->run].at + index - res->run[s->run].begin) *
@@ -201,7 +202,8 @@ int wb__regions(struct wb_probe *p, struct wb__param *a)
 	int rc = scan_all(&s, number);
 
 	if (rc == -E2BIG && !a->is_merged) {
-		/* Like a table made at load time: nothing of the checkpoint, left as it is. */
+		/* Probably a table made at load time: it has nothing of the checkpoint, and is left
+		 * as it is. */
 		a->is_merged = true;
 		rc = scan_all(&s, number);
 	}

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The report of a source map, for people. */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/mem.h"

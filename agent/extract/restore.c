@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps the content of parameters in snapshots, and puts it back. */
 #include "base/mem.h"
 #include "extract/device.h"
 #include "extract/internal.h"
@@ -7,7 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Fresh memory in large pages where the kernel has them: most of a snapshot's time is faults. */
+/* Allocate memory in large pages if the kernel has them: page faults take most of the time of a
+ * snapshot. */
 static uint8_t *alloc_large(size_t bytes)
 {
 	uint8_t *p = wb_alloc(bytes);
@@ -61,8 +63,8 @@ static void put_back(const struct wb__param *a, uint8_t *data)
 			row_bytes);
 }
 
-/* Without a snapshot: only what load_weights will not write again; all that was there after the
- * first pass when the classes are not known. */
+/* Without a snapshot, put back only what load_weights will not write again.  If the classes are not
+ * known, put back everything that was there after the first pass. */
 static void put_back_unwritten(const struct wb__param *a)
 {
 	uint32_t first = wb__const_raw(a->dtype, WB_PASS_CONST);
@@ -82,7 +84,7 @@ static void put_back_unwritten(const struct wb__param *a)
 						     a->elem_bytes,
 				a->elem_bytes);
 		else
-			memcpy(elem, &first, a->elem_bytes); /* it held just that */
+			memcpy(elem, &first, a->elem_bytes); /* it held the first constant */
 	}
 }
 
@@ -107,7 +109,7 @@ static int restore_task(void *ctx, size_t task)
 
 	if (a->state == WB__ALIAS || a->state == WB__OUT || a->dev)
 		return 0;
-	/* What load_weights was not seen to write it may have written since, and then raised. */
+	/* load_weights may have written a LEFT parameter in a later call, which then failed. */
 	if (a->state == WB__LEFT && (!a->snapshot || wb__equals_snapshot(p, a)))
 		return 0;
 	if (a->snapshot) {
@@ -123,11 +125,12 @@ static int restore_task(void *ctx, size_t task)
 
 int wb__restore(struct wb_probe *p)
 {
-	/* What a loader that raised has queued on devices would be written after. */
+	/* Work that a failed loader has queued on devices would otherwise be done after this. */
 	int rc = wb__dev_settle(p), failed = 0;
 
-	/* What was put in a parameter's place may be memory of another one, whose own content
-	 * counts.  Of what is no parameter the caller puts the first one in its place again. */
+	/* Memory that was put in a parameter's place may be that of another parameter, whose own
+	 * content counts, so it is written first.  If what was moved is not a parameter, the caller
+	 * puts the original memory in its place again. */
 	for (uint32_t i = 0; i < p->n_param; i++) {
 		struct wb__param *a = &p->param[i];
 

@@ -92,7 +92,7 @@ int wb_srcmap_encode(const struct wb_srcmap *s, struct wb_buf *out)
 	return out->rc;
 }
 
-/* A view lies inside its owner, which is no view itself. */
+/* A view must lie inside its owner, which must not be a view itself. */
 static bool alias_fits(const struct wb_map *map, const struct wb_alias *alias, uint32_t i)
 {
 	const struct wb_alias *a = &alias[i];

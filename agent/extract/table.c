@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of work become launches. */
+/* Collects work in tables, and launches kernels over them. */
 #include "extract/table.h"
 
 #include "base/base.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDE_MAX (UINT64_C(1) << 30) /* elements of an op's side */
+#define SIDE_MAX (UINT64_C(1) << 30) /* most elements of an op's side */
 #define SEED 0x7762726f6f74u /* of sums of content */
 
 static void *there(const struct wb__dev *d, size_t member)
@@ -18,7 +18,7 @@ static void *there(const struct wb__dev *d, size_t member)
 	return (void *)(uintptr_t)(d->dev + member);
 }
 
-/* A piece of the desk to the device. */
+/* Copy a part of the desk to the device. */
 static int send(struct wb__dev *d, size_t member, size_t bytes)
 {
 	return d->gpu->cu->copy_in(d->dev + member, (uint8_t *)d->desk + member, bytes, d->stream);
@@ -33,7 +33,7 @@ static int launch(struct wb__dev *d, enum wbk_gpu which, void *args, uint32_t n_
 		1, 1, k->threads, 1, 1, 0, d->stream, list, NULL);
 }
 
-/* What went into the stream before a failure may still read the desk. */
+/* Wait also after a failure: what went into the stream before may still read the desk. */
 static int end(struct wb__dev *d, int rc, const char *what)
 {
 	int last = wb__dev_wait(d);
@@ -108,7 +108,7 @@ static int add_op(struct wb__moves *m, const struct wb__param *a, const struct w
 	const uint8_t *base)
 {
 	struct wbk_op *ops = (struct wbk_op *)(void *)m->d->desk->item;
-	/* A flush that fails is told; what comes after it is tried all the same. */
+	/* The failure of a flush is returned, but what comes after it is tried all the same. */
 	int rc = m->n == WB__TABLE_ITEMS ? wb__moves_flush(m) : 0;
 
 	ops[m->n] = *op;
@@ -123,7 +123,8 @@ int wb__moves_add(struct wb__moves *m, struct wb__param *a, const uint8_t *data,
 {
 	const struct wb__geom *g = &a->geom;
 	uint64_t e = a->elem_bytes, pitch = (uint64_t)g->stride[g->n_axis - 2];
-	/* A part of a row is a row of its own on the wire. */
+	/* If rows are cut, an op has one row, since a part of a row is a row of its own on the
+	 * wire. */
 	uint64_t rows = g->cols > SIDE_MAX ? 1 : SIDE_MAX;
 	int rc = 0;
 
@@ -205,7 +206,7 @@ static int run_scan(struct wb__scan *s)
 	return rc || !s->found ? rc : wb__dev_out(d, &k->n_hit, d->dev + back, back_bytes);
 }
 
-/* Hands out what the items have, each its hits. */
+/* Hand out what was found in the items, each with its hits. */
 static int hand_out(struct wb__scan *s, const struct wbk_hit *hit, uint64_t n_hit)
 {
 	struct wb__dev *d = s->d;

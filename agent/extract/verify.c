@@ -9,17 +9,18 @@
 #include <string.h>
 
 /*
- * The hash pass: what the ops say should have arrived, against what did.  The parameters are read
- * through wbk_pack(), the code that will move the weights, so that is what is verified.
+ * The hash pass: compares what should have arrived according to the ops with what did arrive.  The
+ * parameters are read by wbk_pack(), the code that will move the weights, so that this code is
+ * verified.
  */
 
 #define CHUNK_ELEMS (32u << 10)
-#define UNIT_ELEMS (4u << 20) /* of one task */
+#define UNIT_ELEMS (4u << 20) /* about as many in one task */
 
 struct unit {
 	uint32_t param;
 	size_t op_begin, op_end; /* small ops share a task */
-	uint32_t row, row_end; /* of the op, when it is alone */
+	uint32_t row, row_end; /* rows of the op, if it is the only one */
 };
 
 struct check {
@@ -87,7 +88,7 @@ static void check_tile(
 
 		wb__hash_row(p, k->dtype, &at, m->want + r * t->cols * elem, t->cols);
 	}
-	if (!is_exact) { /* what a transfer leaves of it in the parameter */
+	if (!is_exact) { /* what would arrive after a transfer */
 		wbk_cast_fwd(box.cast, m->want, m->got, n);
 		wbk_cast_back(box.cast, m->got, m->want, n);
 	}
@@ -148,7 +149,7 @@ static int put_unit(struct check *c, const struct unit *u)
 	return rc;
 }
 
-/* Large ops by rows, small ones together. */
+/* Cut the ops of a parameter into tasks: large ops by rows, small ones together. */
 static int cut_param(struct check *c, uint32_t number)
 {
 	const struct wb__param *a = &c->p->param[number];
@@ -185,7 +186,7 @@ static int cut_param(struct check *c, uint32_t number)
 	return rc;
 }
 
-/* Constants are still there, unwritten elements still hold the sentinel. */
+/* Constants must still be there, and unwritten elements must still hold the sentinel. */
 static int regions_task(void *ctx, size_t task)
 {
 	struct wb_probe *p = ctx;
@@ -231,7 +232,8 @@ int wb__verify(struct wb_probe *p)
 	return rc < 0 ? rc : wb__dev_verify(p);
 }
 
-/* A transfer rounds to the nearest; a loader may do otherwise. */
+/* May the parameter's elements have been rounded?  A transfer rounds to the nearest; a loader may
+ * do otherwise. */
 static bool may_round(const struct wb_probe *p, const struct wb__param *a)
 {
 	for (size_t i = 0; i < a->n_op; i++) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Runs tasks on several threads, and cuts parameters into pieces for them. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -41,7 +42,7 @@ int wb__parallel(uint32_t threads, size_t n, wb__task_fn fn, void *ctx)
 	pthread_t id[THREADS_MAX];
 	uint32_t begun = 0;
 
-	/* This thread works too; one that cannot be started is only slower. */
+	/* This thread works, too.  If a thread cannot be started, the work only takes longer. */
 	while (begun + 1 < WB_MIN(threads, THREADS_MAX) && begun + 1 < n)
 		if (wb_thread_start(&id[begun], "wb-extract", work, &c) < 0)
 			break;
