@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Charges what tenants use to accounts, and refuses what is above a limit. */
 #include "operator-shim/serve/budget.h"
 
 #include "base/base.h"
@@ -15,16 +16,18 @@
 #define KI UINT64_C(1024)
 #define MI (KI * KI)
 
-/* What one of it costs, and which part of the memory all of it may take.  Parts add up to less than
- * the whole: the rest is the program itself.  Of a sum, namespace and object get a share, so that
- * one tenant at its bound leaves room for others. */
+/* Kinds of budget: what one thing of a kind costs, and which part of the memory all things of the
+ * kind together may take.  The parts add up to less than the whole, since the program itself needs
+ * the rest.  A namespace and an object may use only a share of the limit for all, so that one
+ * tenant at its limit leaves room for others. */
 static const struct kind {
 	const char *name; /* of the option */
 	const char *what; /* in sentences */
-	uint64_t cost; /* bytes; of bytes: 1 */
-	unsigned part; /* all: memory / part */
-	unsigned namespace_share, object_share; /* of all */
-	uint64_t least; /* however little memory there is */
+	uint64_t cost; /* bytes for one; 1 for kinds counted in bytes */
+	unsigned part; /* the limit for all is what memory / part pays for */
+	/* The limit for all is divided by these; object_share 0 = a limit of 1 */
+	unsigned namespace_share, object_share;
+	uint64_t least; /* the limit for all is never below this */
 	bool is_bytes;
 } kinds[WB_BUDGET_KINDS] = {
 	[WB_BUDGET_OBJECTS] = {"objects", "WeightTransfers", 128 * KI, 8, 4, 0, 16, false},
@@ -42,7 +45,8 @@ static const struct kind {
 	[WB_BUDGET_PLANNING] = {"planning", "plans being computed", 0, 0, 2, 2, 2, false},
 };
 
-/* Two at a time, one for each namespace: together three sixteenths. */
+/* At most two plans are computed at a time, one for each namespace.  Together they may take three
+ * sixteenths of the memory. */
 #define PLANNING_AT_ONCE 2
 #define PLANNING_BYTES(memory) ((memory) / 32 * 3)
 #define PLANNING_LEAST (16 * MI)
@@ -84,7 +88,7 @@ void wb_budget_size(uint64_t memory_bytes, struct wb_budget_limits *out)
 
 /* ---- the option ---- */
 
-/* "64", and of bytes "64Mi" too; *at moves behind it. */
+/* Read "64", or for a kind that is counted in bytes also "64Mi"; *at is moved behind the figure. */
 static int read_figure(const char **at, bool is_bytes, uint64_t *out)
 {
 	static const char units[] = "KMGT";
@@ -178,7 +182,8 @@ const struct wb_budget_limits *wb_budget_limits(const struct wb_budget *b)
 	return &b->limits;
 }
 
-/* Keys of the accounts of a namespace and of an object never are the same: names are not empty. */
+/* The key of an account; false if there is no object.  A namespace's key ends with the slash, and
+ * an object's key never does, since names are not empty: so the two are never the same. */
 static bool key_of(const char *object, enum wb_budget_scope scope, char out[KEY_MAX])
 {
 	const char *slash = strchr(object, '/');
@@ -190,7 +195,7 @@ static bool key_of(const char *object, enum wb_budget_scope scope, char out[KEY_
 	return true;
 }
 
-/* Where it is, or would be. */
+/* Index of the account with this key, or the index where it would be inserted. */
 static size_t place(const struct wb_budget *b, const char *key)
 {
 	size_t lo = 0, hi = b->n;
@@ -213,7 +218,7 @@ static struct account *find(const struct wb_budget *b, const char *key)
 	return i < b->n && !strcmp(b->account[i]->key, key) ? b->account[i] : NULL;
 }
 
-/* The same, made when there is none; NULL when memory is short. */
+/* As find(), but an account is made if there is none; NULL when memory is short. */
 static struct account *get(struct wb_budget *b, const char *key)
 {
 	size_t i = place(b, key);
@@ -259,7 +264,7 @@ static uint64_t used_of(const struct wb_budget *b, enum wb_budget_kind kind, con
 	return a ? a->used[kind] : 0;
 }
 
-/* The narrowest scope without room; WB_BUDGET_SCOPES = there is room. */
+/* The narrowest scope without room, with what is used of it; WB_BUDGET_SCOPES = there is room. */
 static enum wb_budget_scope full_scope(const struct wb_budget *b, enum wb_budget_kind kind,
 	const char *object, uint64_t amount, uint64_t *used)
 {

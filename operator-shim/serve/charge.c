@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What agents and objects are charged for, and what is said to who is over. */
+/* Charges agents and objects for what they use, lets messages wait for room, and refuses agents
+ * that are over a budget. */
 #include "operator-shim/serve/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* An honest agent has said HELLO long before. */
+/* A connection that has not been let in after this time may have to make room for a new one.  An
+ * honest agent sends HELLO long before. */
 #define LINGER_NS (2 * WB_NS_PER_S)
 
 static bool is_same_namespace(const struct object *a, const struct object *b)
@@ -30,7 +32,8 @@ static void prune(struct wb_serve *s, const struct object *o, uint64_t amount, b
 int wb__serve_charge(struct wb_serve *s, enum wb_budget_kind kind, const struct object *o,
 	uint64_t amount, struct wb_err *err)
 {
-	/* Its neighbours' and its own, then everybody's: the accounts that it counts in. */
+	/* First forget uploads that nobody needs any more in the object's namespace, then those of
+	 * all objects: the charge counts in the accounts of both. */
 	if (kind == WB_BUDGET_MAPS) {
 		prune(s, o, amount, true);
 		prune(s, o, amount, false);
@@ -58,7 +61,7 @@ static void discount_new(struct peer *p)
 	p->is_counted = false;
 }
 
-/* The one that has waited longest, when that is longer than an honest one needs. */
+/* The connection that has waited longest to be let in, if for at least LINGER_NS; or NULL. */
 static struct peer *find_lingering(struct wb_serve *s)
 {
 	uint64_t before = wb_now_ns(s->env.clock) - LINGER_NS;
@@ -129,7 +132,8 @@ bool wb__serve_count_agent(struct peer *p)
 
 /* ---- messages that have begun to come ---- */
 
-/* It may hold as much as it has said that it will send, for as long as it takes. */
+/* Charge the peer for the whole message, since it may hold memory for all of it while the message
+ * arrives.  Room is asked for first, because a charge that fails is counted as a refusal. */
 static bool charge_frame(struct peer *p, uint64_t bytes)
 {
 	struct wb_budget *b = p->s->budget;
@@ -148,7 +152,8 @@ static void stop_waiting(struct peer *p)
 	p->is_waiting = false;
 }
 
-/* Those that have room now, in their order: one account keeps no other waiting. */
+/* Let the waiting peers continue for which there is room now, in the order in which they came.  A
+ * peer whose account is full does not hold up those behind it. */
 static void wake(struct wb_serve *s)
 {
 	struct peer *p, *next;
@@ -163,7 +168,7 @@ static void wake(struct wb_serve *s)
 	}
 }
 
-/* Says so, when there is no room for it. */
+/* Charge the peer for the message, or refuse its agent with the reason when there is no room. */
 static int turn_away(struct peer *p, uint64_t bytes)
 {
 	struct wb_err err = {0};
@@ -182,7 +187,7 @@ int wb__serve_begin_frame(struct peer *p, uint64_t bytes)
 
 	if (bytes <= FRAME_FREE_BYTES || !wb_session_is_up(&p->session))
 		return 0;
-	if (p->frame_bytes || charge_frame(p, bytes)) /* it waited, and has its room */
+	if (p->frame_bytes || charge_frame(p, bytes)) /* it has waited, and was charged then */
 		return 0;
 	if (bytes > wb_budget_limits(s->budget)->v[WB_BUDGET_FRAMES][WB_BUDGET_OBJECT])
 		return turn_away(p, bytes);
@@ -216,7 +221,8 @@ uint64_t wb__serve_tend_waiting(struct wb_serve *s)
 				wb_chan_resume(p->ch);
 			continue;
 		}
-		/* We do not listen, so it is not silent; it listens, and would take us for dead. */
+		/* We do not read from this peer, so it only seems silent.  The peer does read, and
+		 * would think that we are dead if it got no heartbeat. */
 		p->session.heard_ns = now;
 		(void)wb_session_send(&p->session, WBP_HEARTBEAT, &(struct wb_msg_heartbeat){0});
 		due = WB_MIN(due, p->waits_since_ns + FRAME_WAIT_NS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Manifests, maps and plans as bytes: kept by digest, each object its own, taken and given in
- * parts. */
+/* Blobs: the bytes of manifests, maps, plans and pages, charged to an object.  What agents upload
+ * arrives in parts, and is kept by digest, for each object separately. */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 
@@ -89,7 +89,7 @@ void wb__serve_prune(struct object *o)
 	for (size_t i = 0; i < o->n_blob; i++) {
 		struct blob *b = o->blob[i];
 
-		if (wb_reconcile_forget(o->r, b->digest)) /* who still reads it has it */
+		if (wb_reconcile_forget(o->r, b->digest)) /* readers have references of their own */
 			wb__serve_blob_put(b);
 		else
 			o->blob[keep++] = b;
@@ -142,7 +142,8 @@ void wb__serve_drop_uploads(struct peer *p, const struct object *o)
 			drop_upload(p, &p->upload[i]);
 }
 
-/* Takes the upload's bytes, and what is charged for them. */
+/* Keep the upload as a blob of its object.  The blob takes over the bytes, and the charge for
+ * them. */
 static int keep_blob(struct wb_serve *s, struct upload *u)
 {
 	struct object *o = u->o;
@@ -161,7 +162,7 @@ static int keep_blob(struct wb_serve *s, struct upload *u)
 	return 0;
 }
 
-/* A whole manifest or map: keep it, and go on with what waits for it. */
+/* A whole manifest or map has come: keep it, and tell reconcile, which may wait for it. */
 static void keep(struct peer *p, struct upload *u)
 {
 	struct wb_serve *s = p->s;
@@ -187,8 +188,8 @@ static bool follows(const struct upload *u, const struct wb_msg_content *m)
 	       (m->n_data || !m->total_bytes);
 }
 
-/* Its whole is charged when its first part comes: two halves that both wait for room would wait for
- * ever.  Memory is taken for what has come. */
+/* The whole upload is charged when its first part comes: two uploads that each had room for a half
+ * would wait for each other for ever.  Memory is allocated only for the parts that have come. */
 static int add_part(
 	struct wb_serve *s, struct upload *u, const struct wb_msg_content *m, struct wb_err *err)
 {
@@ -214,7 +215,8 @@ static int add_part(
 	return 0;
 }
 
-/* Of an object that has gone, or of nothing: what was under way is dropped, a flood is ended. */
+/* CONTENT that was not asked for, or whose object has gone.  It may have been sent before the agent
+ * heard of that, so it is ignored; an agent that sends too much of it is rejected. */
 static void unasked(struct peer *p, const struct wb_msg_content *m)
 {
 	p->unasked_bytes += m->n_data;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Figures for Prometheus: of the operator, and by object.
+ * Figures for Prometheus: of the operator as a whole, and by object.
  *
- * Only so many objects have series of their own, chosen when they come; what the others do is
- * counted into one series, whose labels are "other".  So a counter never goes back, whatever
- * comes and goes, and nobody can make the page grow.  An object is counted anew only when it has
- * changed since the last page.
+ * Only a limited number of objects have series of their own; this is decided when an object comes.
+ * All other objects share one series, whose labels are "other".  So a counter never decreases when
+ * objects come and go, and nobody can make the page grow.  An object is counted anew only when it
+ * has changed since the last page.
  */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
@@ -19,7 +19,8 @@ enum object_state { READY, NOT_READY, SUSPENDED, N_STATE };
 enum engine_state { UPDATED, BEHIND, AT_REST, N_ENGINE };
 
 static const char *const state_names[N_STATE] = {"Ready", "NotReady", "Suspended"};
-/* An engine of a suspended object is behind because somebody wants it so: that is no alert. */
+/* An engine of a suspended object is behind on purpose, which should raise no alert: so it has a
+ * state of its own. */
 static const char *const engine_names[N_ENGINE] = {"Updated", "Behind", "Suspended"};
 
 enum { ALL, OTHERS }; /* of wb_serve.figures */
@@ -34,8 +35,8 @@ static const char *second_label(const struct object *o)
 	return o && o->has_series ? o->spec.name : OTHER;
 }
 
-/* A namespace takes no more than it leaves for others: one tenant's objects, however many, do not
- * take away the series of another's. */
+/* An object gets series of its own only while its namespace has fewer of them than are free.  So
+ * one tenant, with however many objects, cannot take them all. */
 void wb__serve_name_series(struct wb_serve *s, struct object *o)
 {
 	const struct object *x;
@@ -48,7 +49,7 @@ void wb__serve_name_series(struct wb_serve *s, struct object *o)
 		TAILQ_INSERT_TAIL(&s->series, o, series);
 		s->series_used++;
 	}
-	/* Counters from 0 on: Prometheus sees no increase in a series that begins with 1. */
+	/* Start the counters at 0: Prometheus sees no increase in a series that begins with 1. */
 	for (uint32_t i = 0; i < wb_result_words.n; i++)
 		wb_metric_add(s->metrics, WB_SM_OBJECT_TRANSFERS,
 			WB_LABELS(first_label(o), second_label(o), wb_word(&wb_result_words, i)),
@@ -77,7 +78,7 @@ void wb__serve_count_transfer(struct wb_serve *s, const struct object *o, const 
 
 void wb__serve_show_seconds(struct wb_serve *s, const struct object *o, double seconds)
 {
-	if (o->has_series) /* the time of which one, among others? */
+	if (o->has_series) /* others share a series, which cannot say whose time it is */
 		wb_metric_set(s->metrics, WB_SM_OBJECT_SECONDS,
 			WB_LABELS(o->spec.namespace_, o->spec.name), seconds);
 }
@@ -126,7 +127,7 @@ static bool count(const struct object *o, struct figures *out)
 	return true;
 }
 
-/* They are small whole numbers: what was added is taken away again without a rest. */
+/* Figures are small whole numbers, so subtracting what was added leaves no rounding error. */
 static void add(struct figures *to, const struct figures *f, int sign)
 {
 	for (unsigned i = 0; i < N_STATE; i++)
@@ -167,7 +168,7 @@ void wb__serve_forget_figures(struct wb_serve *s, struct object *o)
 		forget_series(s, o);
 }
 
-/* @o: NULL = all that have no series. */
+/* Set the metrics of @o; NULL = of all objects without series of their own together. */
 static void show(struct wb_serve *s, const struct object *o, const struct figures *f)
 {
 	const char *ns = first_label(o), *name = second_label(o);

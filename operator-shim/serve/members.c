@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* WORKERS: what agents have attached, as reconcile wants it. */
+/* Handles WORKERS: checks the workers that an agent has attached, and reports them to reconcile. */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 #include "operator-shim/spec/transport.h"
@@ -47,7 +47,7 @@ static void refuse_worker(
 	(void)wb_session_send(&p->session, WBP_REJECT, &m);
 }
 
-/* An adapter's own idea of staging must be the spec's. */
+/* A worker whose adapter asks for another staging than the spec has is refused. */
 static bool is_staging_agreed(struct peer *p, const struct object *o, const struct wb_p_worker *w)
 {
 	bool is_trainer = w->role == WB_ROLE_TRAINER;
@@ -101,7 +101,7 @@ static size_t translate(struct peer *p, const struct object *o, const struct wb_
 			.map = w->map,
 			.manifest = w->manifest,
 			.held = {w->transfer, w->version, w->torn},
-			/* 0 = in none */
+			/* numbers in the message begin at 1; 0 = in no plan */
 			.plan_index = w->plan_worker - 1,
 			.waiting_index = w->ready_worker - 1,
 			.rails = w->rails};
@@ -174,7 +174,8 @@ static void report(struct peer *p, struct object *o, const struct wb_msg_workers
 			WB_S("why", wb_strerror(rc)));
 }
 
-/* For the list that comes, instead of the one before. */
+/* Charge the agent for @n workers, the length of its new list, instead of those of its last list.
+ * False: it was refused. */
 static bool count_workers(struct peer *p, struct object *o, struct joined *j, uint32_t n)
 {
 	struct wb_err err = {0};

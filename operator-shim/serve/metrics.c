@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the operator's metrics. */
 #include "operator-shim/serve/metrics.h"
 
 #define COUNTER(name, help, ...)                                                                   \
@@ -14,7 +15,8 @@
 		name, help, WB_METRIC_HISTOGRAM, {NULL}, lo, hi                                    \
 	}
 
-/* Not "namespace" alone: that is a label that Prometheus gives to the pod it asks. */
+/* Not just "namespace": Prometheus sets that label itself, to the namespace of the pod that it
+ * scrapes. */
 #define OBJECT "object_namespace", "object"
 
 const struct wb_metric wb_serve_metric_table[WB_SM_COUNT] = {

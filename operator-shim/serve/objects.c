@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Objects that come, change and go. */
+/* Adds, changes and removes the objects that are served, and passes on what their pods do. */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define OBJECTS_MAX (1u << 20) /* the budget is what bounds them */
+#define OBJECTS_MAX (1u << 20) /* normally the budget refuses earlier */
 
 void wb__serve_free_object(struct object *o)
 {
@@ -74,8 +74,8 @@ static struct object *object_of(struct wb_serve *s, const struct wb_spec *spec)
 	return wb__serve_object(s, key);
 }
 
-/* Agents that speak of @o (NULL = of none), and those that want all objects there are, come back
- * for another list. */
+/* Close the connections of agents that serve @o; NULL: of agents whose HELLO named no object, which
+ * serve all.  They come back, and get a new list of objects. */
 static void let_go(struct wb_serve *s, const struct object *o, const char *why)
 {
 	struct wb_msg_drain m = {.sentence = why};
@@ -90,7 +90,7 @@ static void let_go(struct wb_serve *s, const struct object *o, const char *why)
 	}
 }
 
-/* Of what WELCOME tells agents of an object. */
+/* Whether the two specs are the same in all that WELCOME tells agents. */
 static bool is_as_told(const struct wb_spec *a, const struct wb_spec *b)
 {
 	char ways[WB_SPEC_WAYS_MAX], others[WB_SPEC_WAYS_MAX];
@@ -108,7 +108,8 @@ static bool is_as_told(const struct wb_spec *a, const struct wb_spec *b)
 	       a->engine_step_deadline_s == b->engine_step_deadline_s;
 }
 
-/* Agents come back for what WELCOME says; a new plan follows. */
+/* Set a new spec.  If WELCOME would say something else now, agents are disconnected, and hear it
+ * when they come back. */
 static int change(struct wb_serve *s, struct object *o, const struct wb_spec *spec)
 {
 	if (!is_as_told(&o->spec, spec))
@@ -207,7 +208,7 @@ int wb_serve_put(struct wb_serve *s, const struct wb_serve_object_desc *d, struc
 		rc = add_charged(s, d, err);
 		if (rc < 0)
 			return rc;
-		let_go(s, NULL, "there is another object"); /* those that want all */
+		let_go(s, NULL, "there is another object"); /* agents that serve all objects */
 	} else if (!is_same_spec(&o->spec, d->spec)) {
 		rc = wb_spec_check_update(&o->spec, d->spec, err);
 		if (rc < 0)
@@ -272,7 +273,7 @@ void wb_serve_pod(struct wb_serve *s, const char *object, const struct wb_serve_
 	rp.role = label(p, "weightbridge.io/role");
 	rp.engine = label(p, o->spec.engine_label_key);
 	(void)wb_reconcile_pod(
-		wb__serve_touch(o), wb__serve_now(s), &rp); /* short of memory: it is told again */
+		wb__serve_touch(o), wb__serve_now(s), &rp); /* no memory: its next change helps */
 	wb__serve_act(s);
 }
 

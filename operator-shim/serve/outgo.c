@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans on their way to agents.
+ * Sends plans to agents, piece by piece.
  *
- * There is one copy of a plan, however many agents get a part of it: their connections are lent its
- * pieces, each the next one when it has given the last to the system.  So what is queued is small
- * whatever the plan's length, answers to heartbeats go between two pieces, and one agent that reads
- * slowly holds up nobody.
+ * There is one copy of a plan, however many agents get a part of it.  A connection is lent one
+ * piece of it at a time, and the next one when it has given the last one to the kernel.  So little
+ * is queued however long the plan is, answers to heartbeats are sent between two pieces, and an
+ * agent that reads slowly holds up no other agent.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -105,7 +105,7 @@ void wb__serve_outgo(struct peer *p, struct object *o, struct wb_reconcile_epoch
 		.o = o, .epoch = epoch, .share = *share, .told = wb__serve_blob_get(told)};
 	const struct outgo *old = find(p, o);
 
-	if (old && share->of && old->share.of == share->of) { /* in another epoch */
+	if (old && share->of && old->share.of == share->of) { /* the same plan: continue with it */
 		next.slice = old->slice;
 		next.at = old->at;
 	}
@@ -141,7 +141,7 @@ bool wb__serve_outgo_activate(
 	if (!g || g->epoch.term != a->epoch.term || g->epoch.number != a->epoch.number)
 		return false;
 	g->activate = *a;
-	g->activate.sentence = NULL; /* it has none */
+	g->activate.sentence = NULL; /* ACTIVATE has none */
 	g->has_activate = true;
 	return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection of an agent: its life, its frames. */
+/* Connections of agents, from HELLO until they are closed, and the messages that come by them. */
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/mem.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define ADDRESS_MAX 63 /* numeric */
-#define WELCOME_OBJECTS_MAX 64 /* of the message; agents in clusters name theirs */
+#define WELCOME_OBJECTS_MAX 64 /* limit of the message; agents in clusters name theirs */
 
 struct peer *wb__serve_peer(const struct wb_serve *s, uint32_t id)
 {
@@ -25,7 +25,7 @@ static void link_close(void *chan)
 {
 	const struct peer *p = ((const struct wb_chan *)chan)->cb.cookie;
 
-	if (p->is_admitted && p->s) /* somebody may wait for its place */
+	if (p->is_admitted && p->s) /* another agent may wait for its name */
 		wb__serve_check_by(p->s, 0);
 	wb_chan_stop(chan);
 }
@@ -98,7 +98,7 @@ static bool knows_objects(struct peer *p)
 			continue;
 		wb_buf_init(&b, WBP_TEXT_MAX);
 		wb_buf_printf(&b, "this operator has no object %.100s", p->hello.objects[i]);
-		if (!p->s->env.authenticate) { /* else anybody could ask */
+		if (!p->s->env.authenticate) { /* else tenants would learn of others */
 			wb_buf_printf(&b, "; it serves ");
 			list_objects(p->s, &b);
 		}
@@ -112,7 +112,7 @@ static bool knows_objects(struct peer *p)
 bool wb__serve_serves(const struct peer *p, const struct object *o)
 {
 	for (uint32_t i = 0; i < p->hello.n_objects; i++)
-		if (!strcmp(p->hello.objects[i], o->key)) /* they are whole by now */
+		if (!strcmp(p->hello.objects[i], o->key)) /* these are full names by now */
 			return true;
 	return p->hello.n_objects == 0;
 }
@@ -120,13 +120,14 @@ bool wb__serve_serves(const struct peer *p, const struct object *o)
 struct object *wb__serve_object_of(const struct peer *p, const char *name)
 {
 	bool is_short = name && *name && !strchr(name, '/');
-	/* Only whole names where there are tokens: others are looked for among all. */
+	/* Where agents show tokens, only full names count: a short one would be searched among the
+	 * objects of all tenants. */
 	struct object *o = is_short && p->s->env.authenticate ? NULL : wb__serve_object(p->s, name);
 
 	return o && wb__serve_serves(p, o) ? o : NULL;
 }
 
-/* A short name may mean another object later; what was asked about is what is served. */
+/* Replace short names in HELLO by full ones: a short name may mean another object later. */
 static bool make_whole(struct peer *p)
 {
 	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
@@ -140,7 +141,7 @@ static bool make_whole(struct peer *p)
 	return true;
 }
 
-/* Of the objects that it serves. */
+/* The highest term of the objects that the agent serves. */
 static uint64_t highest_term(const struct peer *p)
 {
 	uint64_t term = 0;
@@ -185,7 +186,8 @@ static void send_welcome(struct peer *p)
 	wb_free(m.objects); /* its strings are borrowed */
 }
 
-/* An agent of before there was encryption would send in the clear, and hear nothing of it. */
+/* An agent that is older than encryption would send weights in the clear, and nothing would tell it
+ * not to: reject it if an object requires encryption. */
 static bool can_encrypt(struct peer *p)
 {
 	char text[WBP_TEXT_MAX];
@@ -207,7 +209,7 @@ static bool can_encrypt(struct peer *p)
 	return true;
 }
 
-/* An object is told once, however often its agent names it. */
+/* Remove names that HELLO repeats, so that each object counts once. */
 static void drop_repeated(struct wb_msg_hello *m)
 {
 	uint32_t n = 0;
@@ -241,7 +243,7 @@ void wb__serve_admit(struct peer *p)
 	wb_chan_limit(p->ch, 0);
 	WB_LOG_INFO(MOD, "agent connected", WB_S("agent", p->hello.agent),
 		WB_S("peer", wb_chan_peer(p->ch)), WB_S("build", p->hello.build));
-	/* What an agent says is not for objects that it does not serve. */
+	/* The term that an agent has heard of matters only to the objects that it serves. */
 	for (size_t i = 0; i < wb__serve_n_of(p); i++) {
 		struct object *o = wb__serve_nth_of(p, i);
 
@@ -261,7 +263,9 @@ static int agree(struct peer *p, struct wb_err *err)
 	return wb_session_agree(&p->session, who, p->hello.version_min, p->hello.version_max, err);
 }
 
-/* Where tokens are shown this comes after them: objects speak of it. */
+/* Whether the agent speaks a protocol version that we speak.  If not, its objects report this, and
+ * it is rejected.  Where agents show tokens, this is checked only after the token, since the
+ * objects may then speak of the agent. */
 static bool speaks_ours(struct peer *p)
 {
 	struct wb_err err = {0};
@@ -279,17 +283,18 @@ static bool speaks_ours(struct peer *p)
 	return false;
 }
 
-/* A HELLO says which connection it was made for: one that was recorded is of no use on another. */
+/* A HELLO names the connection that it was made for, so a recorded HELLO is of no use on another
+ * connection. */
 static bool is_bound(struct peer *p)
 {
 	char text[WB_CHAN_BINDING_TEXT];
 
 	if (!p->hello.binding || !*p->hello.binding)
-		return true; /* by an agent from before there were any */
+		return true; /* from an older agent, which does not send it */
 	return wb_chan_binding(p->ch, text) == 0 && !strcmp(text, p->hello.binding);
 }
 
-/* A token is for a whole name; a short one would be found among objects of others. */
+/* A token is for objects with their full names; a short name could be that of another tenant. */
 static bool names_are_whole(const struct peer *p)
 {
 	for (uint32_t i = 0; i < p->hello.n_objects; i++) {
@@ -301,8 +306,8 @@ static bool names_are_whole(const struct peer *p)
 	return true;
 }
 
-/* Who it is, somebody else finds out; until then it is told nothing: not even whether there is such
- * an object. */
+/* Have the agent's token checked (env.authenticate).  Until the answer comes the agent is told
+ * nothing, not even whether the object exists. */
 static void claim(struct peer *p)
 {
 	struct wb_serve_claim c = {.agent = p->hello.agent,
@@ -346,14 +351,14 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 	p->hello = *m;
 	memset(m, 0, sizeof(*m));
 	if (s->env.authenticate)
-		(void)agree(p, NULL); /* for the answer's frame */
+		(void)agree(p, NULL); /* sets the version of the answer's frame */
 	else if (!speaks_ours(p))
 		return;
 	if (!p->hello.agent[0] || !p->hello.instance) {
 		wb__serve_reject(p, -EINVAL, false, "HELLO needs the agent's name and instance");
 		return;
 	}
-	/* They go to every agent of the plan: no room for what cannot be an address. */
+	/* Hosts are sent to every agent of the plan: refuse what is too long to be an address. */
 	for (uint32_t i = 0; i < p->hello.n_hosts; i++)
 		if (strlen(p->hello.hosts[i]) > ADDRESS_MAX) {
 			wb__serve_reject(
@@ -368,7 +373,7 @@ static void on_hello(struct peer *p, struct wb_msg_hello *m)
 		wb__serve_reject(p, -EAGAIN, true, s->idle);
 		return;
 	}
-	if (s->env.authenticate) { /* what there is, is told to who has shown a token for it */
+	if (s->env.authenticate) { /* which objects exist is told only after the token is checked */
 		claim(p);
 		return;
 	}
@@ -445,7 +450,7 @@ static void on_drain(struct peer *p, const struct wb_msg_drain *m)
 	p->is_orderly = true;
 	for (size_t i = 0; i < p->n_joined; i++)
 		wb__serve_leave(p, p->joined[i].o, true);
-	wb__serve_check_by(p->s, 0); /* somebody may wait for its place */
+	wb__serve_check_by(p->s, 0); /* another agent may wait for its name */
 }
 
 void wb_serve_reader(
@@ -539,7 +544,7 @@ static void on_frame(void *cookie, struct wb_chan *ch, const uint8_t *frame, siz
 	else
 		dispatch(p, f.type, &m);
 	wb_msg_free(f.type, &m);
-	/* Most of what comes, and it changes nothing. */
+	/* Heartbeats are most of what comes, and report nothing to reconcile. */
 	if (f.type != WBP_HEARTBEAT)
 		wb__serve_act(s);
 }
@@ -604,7 +609,8 @@ void wb_serve_accept(struct wb_serve *s, struct wb_chan *ch)
 	p->next = s->peer;
 	s->peer = p;
 	wb_chan_bind(ch, &cb);
-	/* Memory for a frame is taken when its head has come, and anybody can send one. */
+	/* Memory for a frame is allocated when its head has come, and anybody can send a head: so
+	 * nothing longer than a HELLO may come until the agent is let in. */
 	wb_chan_limit(ch, wb_msg_info(WBP_HELLO)->cap + WB_FRAME_BYTES);
 	(void)wb__serve_count_new(p);
 	wb__serve_check_by(s, wb_session_due(&p->session));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Planning on another thread, and listing what was planned: a job owns all it reads. */
+/* Jobs on another thread: computing a plan, and listing a plan for agents of version 1.  A job
+ * owns, or holds references to, all that it reads. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
@@ -18,28 +19,29 @@
 struct job {
 	struct job *next;
 	struct wb_serve *s; /* NULL once serve is gone */
-	struct object *object; /* NULL once it is gone */
+	struct object *object; /* NULL once the object is gone */
 	uint32_t number;
-	bool is_running; /* else it waits for its turn; then it is charged */
+	bool is_running; /* and is charged for planning; else it waits for its turn */
 	struct wb_budget *budget; /* reference */
-	char account[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2]; /* the object's */
+	char account[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2]; /* the object's key */
 	/* input */
 	struct blob *manifest, **layout; /* references */
 	struct blob *other; /* reference; a manifest that differs, NULL = none */
-	size_t other_worker; /* whose it is; the first worker has the other one */
+	size_t other_worker; /* the worker that has this one; worker 0 has the manifest above */
 	size_t n_layout;
 	struct wb_plan_worker *worker; /* owned */
-	char **name; /* owned; of the workers */
+	char **name; /* owned; names of the workers */
 	size_t n_worker;
 	uint64_t trainer_buffer_bytes, rollout_buffer_bytes;
 	bool lends_rails; /* as in struct wb_plan_input */
-	struct blob *packed; /* reference; instead of all that: the plan to list.  NULL = plan */
+	/* Reference; a plan to list, instead of the input above; NULL = compute a plan */
+	struct blob *packed;
 	/* output */
 	int rc;
 	struct wb_err err;
 	uint8_t *plan; /* owned; packed, or the list */
 	size_t plan_bytes;
-	struct wb_plan_slice *slice; /* owned; of it */
+	struct wb_plan_slice *slice; /* owned; slices of the packed plan */
 	uint32_t n_slice;
 	struct wb_digest digest;
 	struct wb_reconcile_planned info;
@@ -68,7 +70,7 @@ static void free_job(struct job *j)
 
 /* ---- on the worker thread ---- */
 
-/* The planner counts workers; people know them by name. */
+/* The planner's sentences name workers by number ("worker 3"): put their names there instead. */
 static void name_workers(struct job *j)
 {
 	static const char word[] = "worker ";
@@ -117,7 +119,7 @@ static uint32_t count_rounds(const struct job *j, const struct wb_plan *p)
 	return (uint32_t)wb_ceil_div(most, WB_MAX(j->rollout_buffer_bytes, 1));
 }
 
-/* What @b was filled with, with @rc, is the job's plan; or @rc. */
+/* If @rc is 0, the content of @b becomes the job's plan; else @b is freed and @rc returned. */
 static int take_plan(struct job *j, struct wb_buf *b, int rc)
 {
 	if (rc == 0)
@@ -177,7 +179,7 @@ static int make_plan(struct job *j, const struct wb_manifest *m, struct wb_map *
 	return rc;
 }
 
-/* Two workers describe different checkpoints. */
+/* Two workers describe different checkpoints: fail with a sentence that shows the differences. */
 static int tell_difference(struct job *j, const struct wb_manifest *m)
 {
 	enum wb_role role[2] = {j->worker[0].role, j->worker[j->other_worker].role};
@@ -228,7 +230,7 @@ static int decode_and_plan(struct job *j)
 	return rc;
 }
 
-/* All of a plan, from its parts. */
+/* Encode the packed plan as one list. */
 static int list(struct job *j)
 {
 	struct wb_plan *p = NULL;
@@ -254,8 +256,8 @@ static void work(void *cookie)
 	uint64_t bytes = wb_budget_limits(j->budget)->planning_bytes;
 	bool is_over;
 
-	/* What is uploaded says how much there is to do, and anybody may upload: memory that
-	 * planning takes is bounded where it is taken. */
+	/* How much memory planning needs depends on what agents upload: so it is limited where it
+	 * is allocated. */
 	wb_mem_allow(bytes);
 	j->rc = j->packed ? list(j) : decode_and_plan(j);
 	is_over = wb_mem_over();
@@ -274,7 +276,7 @@ static void work(void *cookie)
 
 /* ---- on the loop ---- */
 
-/* The one before that was to be next is of no use any more. */
+/* Drop the previous next plan, since a newer one replaces it. */
 static void drop_next(struct object *o)
 {
 	wb__serve_blob_put(o->next_plan);
@@ -381,7 +383,8 @@ static const char *worker_name(
 	return j ? wb__serve_worker_name(&j->workers, m->worker) : m->agent_name;
 }
 
-/* One of before such plans cannot read them.  One that is absent reads none. */
+/* Whether the agent of this member can read a plan that lends rails: agents of version 1 cannot.
+ * An absent member reads no plan. */
 static bool knows_lent_rails(const struct wb_serve *s, const struct wb_reconcile_member *m)
 {
 	const struct peer *p = wb__serve_peer(s, m->agent);
@@ -431,7 +434,7 @@ static int fill_job(struct wb_serve *s, struct object *o, struct job *j)
 	return j->other ? 0 : -ENOENT;
 }
 
-/* It did not get as far as a thread. */
+/* End a job that could not be started on the thread. */
 static void fail(struct wb_serve *s, struct job *j, int rc)
 {
 	struct wb_reconcile_planned p = {
@@ -445,7 +448,8 @@ static void fail(struct wb_serve *s, struct job *j, int rc)
 	free_job(j);
 }
 
-/* In the order they came, as far as budgets allow: one namespace does not keep others waiting. */
+/* Start waiting jobs in the order in which they came, as far as budgets allow.  A job whose
+ * namespace has no room does not hold up the jobs behind it. */
 static void start_ready(struct wb_serve *s)
 {
 	for (struct job **at = &s->job, *j; (j = *at);) {
@@ -467,7 +471,8 @@ static void start_ready(struct wb_serve *s)
 	}
 }
 
-/* @o: NULL = of all.  Lists are of a plan that is there: a newer membership may keep it. */
+/* Drop jobs that wait for their turn.  @o: NULL = of all objects.  Jobs that list a plan are
+ * dropped only @with_lists: that plan exists, and a newer membership may keep it. */
 static void drop_waiting(struct wb_serve *s, const struct object *o, bool with_lists)
 {
 	for (struct job **at = &s->job, *j; (j = *at);) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is turned away, and who hears of it.
+ * Refuses agents and workers, and decides who hears of it.
  *
- * Anybody can connect and call itself anything.  What a claim that nothing proves may cause is a
- * count and a few lines of the log: no event and no status, which are in somebody's namespace.
- * Objects speak of who has proved to be of their namespace; where there are no tokens the key is
- * the proof.
+ * Anybody can connect and claim any name.  A claim that nothing proves may cause a count and a few
+ * lines of the log, but no event and no status, since these belong to a tenant.  Objects report
+ * only agents that have proved to be of their namespace.  Where there are no tokens, the key that
+ * all agents share is the proof.
  */
 #include "operator-shim/serve/internal.h"
 
@@ -14,7 +14,8 @@
 
 #define TOLD_NS (60 * WB_NS_PER_S)
 
-/* Who is refused comes again every few seconds: the same is said once a minute. */
+/* A refused agent comes again every few seconds: the same sentence about it is logged once a
+ * minute. */
 static bool is_news(struct wb_serve *s, const char *agent, const char *sentence)
 {
 	uint64_t now = wb_now_ns(s->env.clock);
@@ -73,7 +74,8 @@ void wb__serve_report_refused(
 		wb__serve_touch(o), wb__serve_now(p->s), what, p->hello.agent, sentence);
 }
 
-/* A token is for objects of its own namespace: what else the claim names, it has not proved. */
+/* Whether @o may report about @p.  A token proves only the namespace of the agent; HELLO may name
+ * objects of other namespaces too. */
 static bool may_speak_of(const struct object *o, const struct peer *p)
 {
 	if (!p->s->env.authenticate)

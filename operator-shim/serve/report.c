@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* REPORT: what engines hold, how transfers ended, and the times of all workers put together. */
+/* Handles REPORT: what engines hold, how transfers ended, and the times of all workers, which are
+ * put together here. */
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
 
@@ -49,7 +50,7 @@ static struct xfer *get_xfer(struct object *o, const struct wb_msg_report *m)
 	return x;
 }
 
-/* Words of agents that are newer say nothing here. */
+/* A state that we do not know, from a newer agent, and one that is no end count as unknown. */
 static enum wb_engine_state state_of(const struct wb_p_engine_state *e)
 {
 	bool is_end = e->state >= WB_ENGINE_COMMITTED && e->state < wb_engine_state_words.n;
@@ -57,7 +58,7 @@ static enum wb_engine_state state_of(const struct wb_p_engine_state *e)
 	return is_end ? (enum wb_engine_state)e->state : WB_ENGINE_UNKNOWN;
 }
 
-/* Of a transfer that has ended; -1: it has not, or nobody here knows what that word says. */
+/* The result of a transfer that has ended; -1: it has not ended, or we do not know this result. */
 static int result_of(const struct wb_msg_report *m)
 {
 	bool is_result = m->state >= WB_REPORT_FINAL && m->state <= WB_REPORT_FINAL_UNKNOWN;
@@ -99,7 +100,8 @@ static void keep_phases(struct worker_times *t, const struct wb_p_worker_report 
 	}
 }
 
-/* Where it is, or would be: there is a free place. */
+/* The place of a worker in the hash table, or the free place where it would go.  There always is a
+ * free one. */
 static uint32_t *place_of(const struct xfer *x, uint64_t instance, uint32_t worker)
 {
 	size_t at = wb_hash64(&worker, sizeof(worker), instance);
@@ -113,7 +115,7 @@ static uint32_t *place_of(const struct xfer *x, uint64_t instance, uint32_t work
 	}
 }
 
-/* Room for one more, at most half full. */
+/* Make room for one more worker in the hash table, which stays at most half full. */
 static bool make_place(struct xfer *x)
 {
 	struct xfer next = *x;
@@ -153,7 +155,8 @@ static void add_up(struct xfer *x, const struct worker_times *t)
 	x->sum.n++;
 }
 
-/* As all tools call it; of a plan that is over only its number is known. */
+/* Give the worker the name that all tools show.  Of a worker of an older plan only the number is
+ * known. */
 static void keep_name(struct worker_times *t, const struct peer *p, const struct object *o)
 {
 	size_t n;
@@ -169,7 +172,7 @@ static void keep_name(struct worker_times *t, const struct peer *p, const struct
 		snprintf(t->name, sizeof(t->name), "worker %u of the plan", t->worker);
 }
 
-/* The oldest whose times are still kept. */
+/* The oldest transfer except @but whose times are still kept, or NULL. */
 static struct xfer *oldest_with_times(struct object *o, const struct xfer *but)
 {
 	for (unsigned i = 0; i < XFERS_MAX; i++) {
@@ -181,7 +184,8 @@ static struct xfer *oldest_with_times(struct object *o, const struct xfer *but)
 	return NULL;
 }
 
-/* Times of the object's older transfers make room; what there is none for then is left out. */
+/* Charge for the times of one more worker.  Times of the object's older transfers are freed to make
+ * room.  If there is no room even then, this and all later workers of the transfer are left out. */
 static bool charge_times(
 	const struct peer *p, struct object *o, struct xfer *x, const struct wb_p_worker_report *w)
 {
@@ -204,7 +208,7 @@ static bool charge_times(
 	return true;
 }
 
-/* As they come: workers' reports may be later than the end of the transfer. */
+/* Counted as reports come, since they may come after the end of the transfer. */
 static void count_chunks(struct wb_serve *s, struct xfer *x, const struct wb_p_worker_report *w)
 {
 	x->resent += w->resent_chunks;
@@ -213,7 +217,7 @@ static void count_chunks(struct wb_serve *s, struct xfer *x, const struct wb_p_w
 	wb_metric_add(s->metrics, WB_SM_MISMATCHED, NULL, (double)w->mismatched_chunks);
 }
 
-/* The agent's clock less ours is clock_offset_ns, give or take clock_error_ns. */
+/* clock_offset_ns is the agent's clock minus ours; the error of this is at most clock_error_ns. */
 static void workers(
 	const struct peer *p, struct object *o, struct xfer *x, const struct wb_msg_report *m)
 {
@@ -244,7 +248,8 @@ static void workers(
 	}
 }
 
-/* EWTT and AGST from all workers' times, where there are any; else what the leader measured. */
+/* Set the end-to-end time (EWTT) and the mean stall (AGST): from the times of all workers where
+ * there are any, else from what the coordinator and the agents measured. */
 static void sum_up(struct xfer *x)
 {
 	if (x->sum.n) {
@@ -286,7 +291,7 @@ static void add_bytes(
 	}
 }
 
-/* Who the culprit is: an engine of the object, or else a pod. */
+/* Set the culprit: an engine of the object, or else a pod. */
 static void blame(const struct object *o, struct xfer *x, const char *culprit)
 {
 	size_t n;
@@ -304,8 +309,8 @@ static void blame(const struct object *o, struct xfer *x, const char *culprit)
 	x->end.culprit.pod = x->culprit;
 }
 
-/* Agents of version 1 say Aborted of what they do not know (of an engine it may be Torn), and
- * Succeeded of what some engines have. */
+/* Agents of version 1 report Aborted also for an end that they do not know (an engine may be Torn),
+ * and Succeeded also when some engines are Torn: the states of the engines correct this. */
 static int result_by_engines(const struct wb_msg_report *m, int result)
 {
 	for (uint32_t i = 0; i < m->n_engines; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PLAN and ACTIVATE. */
+/* Makes and sends PLAN and ACTIVATE, and fills in an object of WELCOME. */
 #include "base/buf.h"
 #include "base/fault.h"
 #include "base/mem.h"
@@ -30,7 +30,8 @@ void wb__serve_fill_object(struct object *o, struct wb_p_object *out)
 		.last_transfer = wb_reconcile_transfer_seen(o->r)};
 }
 
-/* One key an epoch; kept so that an agent that reconnects gets the same. */
+/* The key of an epoch: made once, and kept so that an agent that reconnects gets the same key.
+ * NULL: there are no random bytes. */
 static const uint8_t *key_of(struct wb_serve *s, struct object *o, struct wb_reconcile_epoch e)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(o->epoch_key); i++)
@@ -70,7 +71,7 @@ struct listed {
 	uint32_t *number, *id, *rails; /* owned */
 	const char **name; /* owned; the strings are borrowed */
 	uint32_t n;
-	bool has_rails; /* one of them has its own */
+	bool has_rails; /* a worker has rails of its own */
 };
 
 static void free_listed(struct listed *r, size_t n)
@@ -108,7 +109,7 @@ static int make_listed(
 	return 0;
 }
 
-/* No address: nobody can be reached there, and nobody tries. */
+/* The endpoint of an absent agent has no address, so nobody tries to reach it. */
 static void set_absent(
 	struct wb_p_endpoint *e, const struct wb_reconcile_member *w, struct listed *r)
 {
@@ -197,7 +198,7 @@ static int fill_engines(const struct object *o, struct wb_msg_plan *m)
 }
 
 /* The body of PLAN: the message without its frame's head, in a blob that is charged as the plan is.
- * On failure *out stays as it was: it is where the next agent looks. */
+ * On failure *out stays NULL, so that the next agent tries again. */
 static int encode_told(struct wb_serve *s, struct object *o, uint32_t version,
 	const struct wb_msg_plan *m, struct blob **out, struct wb_err *err)
 {
@@ -267,7 +268,8 @@ void wb__serve_forget_told(struct object *o)
 	}
 }
 
-/* Made once for all agents, and kept until the plan or who is in it changes. */
+/* Find or make the body of PLAN.  It is made once for all agents of a protocol version, and kept
+ * until the plan, its members or the last transfer change. */
 static int tell(struct wb_serve *s, struct object *o, uint32_t version,
 	const struct wb_reconcile_action *a, struct blob **out, struct wb_err *err)
 {
@@ -304,12 +306,12 @@ void wb__serve_send_plan(struct wb_serve *s, struct object *o, const struct wb_r
 		wb__serve_outgo(p, o, a->epoch, &share, told);
 	else if (rc == -EDQUOT)
 		wb__serve_over(p, &err);
-	else if (rc != -ENOTCONN) /* somebody just left: reconcile will say what to do */
+	else if (rc != -ENOTCONN) /* an agent has just left: reconcile decides */
 		wb_session_end(&p->session, rc, "its PLAN cannot be made: %s",
-			err.code ? err.msg : wb_strerror(rc)); /* it comes back and asks again */
+			err.code ? err.msg : wb_strerror(rc)); /* the agent will come back */
 }
 
-/* In the active plan, which is what ACTIVATE is about. */
+/* The number of an engine in the active plan, which ACTIVATE is about; UINT32_MAX = none. */
 static uint32_t engine_number(const struct object *o, const char *name)
 {
 	size_t n;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Creates and destroys the operator's endpoint, finds objects, and carries out reconcile's
+ * actions. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
@@ -27,7 +29,7 @@ struct object *wb__serve_object(const struct wb_serve *s, const char *name)
 	key = wb_names_find(&s->by_key, name);
 	if (key)
 		return (struct object *)(uintptr_t)(key - offsetof(struct object, key));
-	/* A short one: on a machine, or where all have one key. */
+	/* A name without a namespace: used on one machine, or where all agents share one key. */
 	for (size_t i = 0; i < s->n_object && !strchr(name, '/'); i++)
 		if (!strcmp(s->object[i]->spec.name, name)) {
 			by_name = s->object[i];
@@ -92,7 +94,8 @@ int wb_serve_create(const struct wb_serve_opts *o, const struct wb_serve_env *en
 		rc = make_budget(s, o->limits);
 	if (rc == 0)
 		rc = env->random(env->ctx, &s->operator_id, sizeof(s->operator_id));
-	/* 63 bits, so that it is an integer in every JSON; 0 means unknown. */
+	/* 63 bits, so that every JSON parser can read it as an integer; and not 0, which means
+	 * unknown. */
 	s->operator_id = (s->operator_id >> 1) | 1;
 	for (size_t i = 0; i < o->n_spec && rc == 0; i++)
 		rc = wb__serve_add_object(s, &(struct wb_serve_object_desc){.spec = &o->spec[i],
@@ -238,7 +241,8 @@ struct wb_reconcile *wb__serve_touch(struct object *o)
 	return o->r;
 }
 
-/* What it wanted is done: when it wants to look again, and whether there is something to show. */
+/* The actions are done: note when reconcile wants to look again, and tell if the status may have
+ * changed. */
 static void settle(struct wb_serve *s, struct object *o)
 {
 	uint64_t looks = wb_reconcile_looks(o->r);
@@ -272,7 +276,8 @@ void wb__serve_check_by(struct wb_serve *s, uint64_t at_ns)
 
 void wb__serve_act(struct wb_serve *s)
 {
-	/* Actions report to reconcile in turn, and touch what follows: the loop takes that too. */
+	/* Actions report to reconcile, which touches objects again and calls this function: the
+	 * loop below of the first call handles these objects too. */
 	if (s->is_acting)
 		return;
 	s->is_acting = true;

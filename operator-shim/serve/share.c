@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a plan an agent gets: the head and its part, or all of it in a list. */
+/* Decides which part of a plan an agent gets: the head and its own part, or, with version 1, a list
+ * of the whole plan. */
 #include "operator-shim/serve/internal.h"
 
 #include <errno.h>
 
-/* Its number in the plan, or -ENOENT. */
+/* The number of the agent's domain in the plan, or -ENOENT. */
 static int domain_of(const struct object *o, const struct peer *p)
 {
 	size_t n;
@@ -49,7 +50,8 @@ int wb__serve_share(struct wb_serve *s, struct object *o, const struct peer *p, 
 	return 0;
 }
 
-/* It waited for a list, and there is one, or there will be none. */
+/* The peer has waited for a list.  Send the list, or, if @rc says that there will be none, refuse
+ * the peer or close its connection. */
 static void settle(struct object *o, struct peer *p, int rc, const struct wb_err *err)
 {
 	struct share share;
@@ -64,7 +66,7 @@ static void settle(struct object *o, struct peer *p, int rc, const struct wb_err
 		wb__serve_over(p, err);
 	else if (rc < 0 && rc != -ENOENT)
 		wb_session_end(&p->session, rc, "all of the plan cannot be listed for it: %s",
-			err->code ? err->msg : wb_strerror(rc)); /* it comes back and asks again */
+			err->code ? err->msg : wb_strerror(rc)); /* the agent will come back */
 }
 
 void wb__serve_listed(

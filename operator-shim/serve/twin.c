@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a name there is one agent.  A second one is turned away while the first answers; it comes in
- * when that one has ended, has said goodbye, or does not answer any more. */
+/* Lets in only one agent of a name at each object.  A second one is turned away while the first one
+ * answers; it is let in when the first one has ended, has sent DRAIN, or does not answer any
+ * more. */
 #include "operator-shim/serve/internal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-/* An agent gives up on HELLO after 10 s. */
+/* Less than the 10 s for which an agent waits for the answer to its HELLO. */
 #define ANSWER_NS (5 * WB_NS_PER_S)
 
 static bool is_second(const struct peer *p)
@@ -35,7 +36,8 @@ static struct peer *find_twin(const struct peer *p)
 	return NULL;
 }
 
-/* What it had is another's from now on: not only when its channel has ended. */
+/* End the connection of @q in favour of another agent of its name.  It leaves its objects now, not
+ * only when its channel is closed. */
 static void put_out(struct peer *q, const char *why)
 {
 	WB_LOG_WRN(MOD, "agent connection ended", WB_S("agent", q->hello.agent),
@@ -58,8 +60,9 @@ static void ask(struct peer *q)
 	(void)wb_session_send(&q->session, WBP_HEARTBEAT, &m);
 }
 
-/* An instance shows that it is the same process where everybody who may connect has the key.  Where
- * each has a token, who has stolen one may know the instance too. */
+/* Whether @p is the same process as @q.  The instance number proves that where all agents share one
+ * key.  Where each agent has a token, whoever has stolen a token may know the instance number
+ * too. */
 static bool is_itself(const struct peer *p, const struct peer *q)
 {
 	return p->hello.instance == q->hello.instance && !p->was_claimed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is shown: objects as JSON, traces, metrics. */
+/* What readers are shown: objects as JSON, plans, manifests, pages, and traces of transfers. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "operator-shim/serve/internal.h"
@@ -64,7 +64,7 @@ static json_t *hosts(const struct peer *p)
 	return list;
 }
 
-/* Best first. */
+/* The agent's transports, best first. */
 static json_t *transports(const struct peer *p)
 {
 	struct wb_buf b;
