@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Engines that join while trainers are gone: may a plan do without them? */
+/* Decides whether an engine that joins while trainers are gone may get a plan in which these
+ * trainers are absent. */
 #include "base/mem.h"
 #include "operator-shim/reconcile/internal.h"
 
@@ -36,7 +37,7 @@ bool wb__reconcile_has_key(const struct member_key *k, size_t n, uint64_t instan
 	return bsearch(&want, k, n, sizeof(*k), by_key) != NULL;
 }
 
-/* An engine that is whole and not, or not as it is now, in the active plan. */
+/* Whether an engine has all its workers connected, and one of them is not in the active plan. */
 static bool has_joiner(const struct wb_reconcile *r, const struct member_key *active, size_t n)
 {
 	for (size_t i = 0; i < r->n_worker; i++) {
@@ -53,7 +54,8 @@ static bool has_joiner(const struct wb_reconcile *r, const struct member_key *ac
 	return false;
 }
 
-/* An agent of before such plans refuses them, and its workers end. */
+/* Whether a connected agent is too old for plans with absent members: it would refuse such a plan,
+ * and its workers would end. */
 static bool somebody_needs_all(const struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
@@ -76,7 +78,8 @@ bool wb__reconcile_is_interim(
 		has_source = wb__reconcile_is_source(r, &r->engine[i]);
 	if (!has_source || !has_joiner(r, active, n) || somebody_needs_all(r))
 		return false;
-	/* Nobody is left to ask for a map. */
+	/* The maps of trainer workers must be here, since nobody is left to upload those of absent
+	 * ones. */
 	for (size_t i = 0; i < m->n; i++)
 		if (m->m[i].plan.role == WB_ROLE_TRAINER && !wb__reconcile_has_blob(r, m->m[i].map))
 			return false;

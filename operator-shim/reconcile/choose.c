@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of the attached workers make up the plan, and who is missing. */
+/* Chooses which of the attached workers make up the plan, and says who is missing. */
 #include "base/buf.h"
 #include "base/mem.h"
 #include "operator-shim/reconcile/internal.h"
@@ -30,8 +30,8 @@ bool wb__reconcile_has_engine(const struct membership *m, const char *name)
 	return false;
 }
 
-/* Plan order: trainers first; by engine, rank, agent's name, worker number.  Rank 0 of the trainer
- * comes first and so leads. */
+/* Plan order: trainers first; then by engine, rank, agent's name and worker number.  The trainer
+ * worker of rank 0 comes first, so its agent is the coordinator. */
 static int by_plan_order(const void *x, const void *y)
 {
 	const struct pick *a = x, *b = y;
@@ -65,7 +65,8 @@ static bool is_on(const struct worker *w, uint32_t rail)
 	return !w->rails || w->rails >> rail & 1;
 }
 
-/* A rail that workers of the plan use, and whose rate is that of an interface. */
+/* A rail that workers of the plan use, and whose interface is known.  Rails of other agents may be
+ * on the same interface. */
 struct use {
 	uint64_t nic;
 	struct agent *a;
@@ -79,7 +80,7 @@ static int by_nic(const void *a, const void *b)
 	return x->nic < y->nic ? -1 : x->nic > y->nic;
 }
 
-/* How many use each rail, with those of other agents that have the same interface. */
+/* Set n_user_of of each rail: how many workers use it or other rails on the same interface. */
 static int count_users(struct wb_reconcile *r)
 {
 	size_t n = 0;
@@ -114,7 +115,8 @@ static int count_users(struct wb_reconcile *r)
 	return 0;
 }
 
-/* Its part of its rails, which others may share; 0 = a rate is not known. */
+/* The worker's share of the rates of its rails, which other workers may use too; 0 = a rate is not
+ * known. */
 static uint64_t rate_of(const struct pick *p)
 {
 	const struct agent *a = p->a;
@@ -137,8 +139,8 @@ struct numbers {
 	uint32_t domain, node;
 };
 
-/* Threads of its rails copy as fast as the rails bring, as far as is known.  Else a byte more by a
- * rail takes less time than one through memory. */
+/* Whether a rail of @a copies through memory at least as fast as it sends, as far as is known.  If
+ * it does not, sending a byte by a rail takes less time than copying it through memory. */
 static bool copies_fast(const struct agent *a)
 {
 	uint32_t n = WB_MAX(a->n_rail, 1);
@@ -146,8 +148,8 @@ static bool copies_fast(const struct agent *a)
 	return !a->memory_bytes_per_s || a->rail_bytes_per_s / n <= a->memory_bytes_per_s;
 }
 
-/* Are weights of this object to go from @a to @b through memory?  What is to be encrypted may not.
- */
+/* Whether weights of this object go from @a to @b through memory.  Weights that have to be
+ * encrypted may not. */
 static bool shares_memory(
 	const struct wb_reconcile *r, const struct agent *a, const struct agent *b)
 {
@@ -155,8 +157,8 @@ static bool shares_memory(
 	       wb_spec_allowed(&r->spec) & WB_VIA_SHM && r->spec.encryption == WB_ENCRYPTION_NONE;
 }
 
-/* Dense numbers, in plan order, for the agents (domains) and for nodes: of agents that share
- * memory, else one each, wherever they run. */
+/* Number the agents (domains) and the nodes from 0, in plan order.  Agents that share memory are
+ * one node; every other agent is a node of its own, wherever it runs. */
 static struct numbers number_agents(struct wb_reconcile *r, const struct pick *p, size_t n)
 {
 	uint32_t n_domain = 0, n_node = 0;
@@ -273,7 +275,8 @@ static int add_absent(
 	return 0;
 }
 
-/* Trainer workers of the active plan that are gone, behind the agents that are here. */
+/* Add, as absent members, the trainer workers of the active plan that are gone.  The numbers of
+ * their domains and nodes come after those of the agents that are here. */
 static int add_all_absent(const struct wb_reconcile *r, struct membership *m, struct numbers next)
 {
 	const struct membership *was = &r->active.who;
@@ -299,7 +302,7 @@ static int add_all_absent(const struct wb_reconcile *r, struct membership *m, st
 	return rc;
 }
 
-/* Two memberships with the same print need the same plan in the same places. */
+/* Memberships with the same print need the same plan, with the same workers in the same places. */
 static int fingerprint(const struct wb_reconcile *r, struct membership *m)
 {
 	struct wb_buf b;
@@ -474,8 +477,8 @@ static void count_up(struct wb_reconcile *r)
 		say_aside(r);
 }
 
-/* In an interim plan trainers are those of the plan before, here or not: one that is new waits
- * until all are. */
+/* Find the workers that take part, in plan order.  The trainers of an interim plan are those of the
+ * previous plan, connected or not; a new trainer worker waits until all trainers are connected. */
 static size_t pick_workers(
 	struct wb_reconcile *r, const struct member_key *active, size_t n_active, struct pick *p)
 {

@@ -15,7 +15,7 @@ __attribute__((format(printf, 6, 7))) static void set(struct wb_reconcile *r,
 	struct cond *c = &r->cond[type];
 	va_list ap;
 
-	/* The time is that of the status, not of reason or message. */
+	/* The time is that of the last change of the status; reason and message do not count. */
 	if (c->status != status || !c->since_wall_ns)
 		c->since_wall_ns = now.wall_ns;
 	c->status = status;
@@ -96,7 +96,8 @@ static void planned(struct wb_reconcile *r, struct wb_reconcile_now now)
 			r->stage == STAGE_NONE || r->is_checking ? "" : "; next: ",
 			r->stage == STAGE_NONE || r->is_checking ? "" : wait);
 	} else if (r->fail_reason) {
-		/* The workers were told, and ended: that they are missing now is not the reason. */
+		/* The workers were told of the failure, and ended: that they are missing now is not
+		 * the reason. */
 		set(r, now, COND_PLANNED, COND_FALSE, r->fail_reason, "%.600s; now: %.400s",
 			r->fail, wait);
 	} else if (r->is_late) {
@@ -154,7 +155,7 @@ static void up_to_date(struct wb_reconcile *r, struct wb_reconcile_now now)
 			(long long)r->top.version, (unsigned long long)r->top.transfer);
 }
 
-/* False: no engine is. */
+/* Set Degraded if an engine is torn; false: no engine is. */
 static bool torn(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	const struct engine *first = NULL;
@@ -189,7 +190,8 @@ static void degraded(struct wb_reconcile *r, struct wb_reconcile_now now)
 
 	if (torn(r, now))
 		return;
-	/* Who counts as missing is told of in MembersConnected; who does not would be missed. */
+	/* Other refused agents count as missing, and MembersConnected tells of them.  An agent
+	 * whose name is taken does not count as missing, so only this condition can show it. */
 	if (f->until_ns && f->what == WB_REFUSED_NAME) {
 		set(r, now, COND_DEGRADED, COND_TRUE, "AgentNameTaken", "%.900s", f->text);
 		return;
@@ -247,7 +249,7 @@ static void notice(struct wb_reconcile *r)
 
 void wb__reconcile_conditions(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
-	if (r->is_stored) { /* nothing is known against what is stored */
+	if (r->is_stored) { /* the stored status is still shown */
 		notice(r);
 		return;
 	}

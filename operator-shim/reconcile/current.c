@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transfer that is believed to run, and what ends that belief when its coordinator does not. */
+/* The transfer that is believed to run, and what ends that belief when its coordinator does not
+ * report the end. */
 #include "operator-shim/reconcile/internal.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@ uint64_t wb__reconcile_transfer_ns(const struct wb_reconcile *r)
 	       WB_NS_PER_S;
 }
 
-/* What an engine holds says how this transfer ended, unless it holds a later one. */
+/* How a transfer ended at this engine, by what the engine holds and has reported. */
 static enum wb_engine_state end_of(const struct engine *e, uint64_t transfer)
 {
 	if (e->held.is_torn)
@@ -22,10 +23,10 @@ static enum wb_engine_state end_of(const struct engine *e, uint64_t transfer)
 	return e->ended_transfer == transfer ? WB_ENGINE_ABORTED : WB_ENGINE_UNKNOWN;
 }
 
-/* How the engines of the object ended a transfer. */
+/* How a transfer ended at the engines of the object. */
 struct ends {
 	unsigned n, of[WB_ENGINE_UNKNOWN + 1];
-	const char *torn; /* the first that is; NULL = none */
+	const char *torn; /* name of the first torn engine; NULL = none */
 };
 
 static struct ends count_ends(const struct wb_reconcile *r, uint64_t transfer)
@@ -55,7 +56,8 @@ static enum wb_result result_by_engines(const struct ends *x)
 	return x->of[WB_ENGINE_UNKNOWN] || !x->n ? WB_RESULT_UNKNOWN : WB_RESULT_ABORTED;
 }
 
-/* Engines notice by themselves that nobody leads any more, or have ended already. */
+/* Whether all connected engines of the active plan have ended the transfer.  Engines notice by
+ * themselves when nobody leads it any more, and end it. */
 static bool have_engines_ended(const struct wb_reconcile *r)
 {
 	bool has_any = false;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LATE_REASON "PlanDeadlineExceeded"
-#define RETRY_NS (30 * WB_NS_PER_S) /* others may have made room */
+#define RETRY_NS (30 * WB_NS_PER_S) /* after -EDQUOT; others may have made room */
 
 void wb__reconcile_fail(struct wb_reconcile *r, const char *reason, const char *sentence)
 {
@@ -19,7 +19,8 @@ void wb__reconcile_fail(struct wb_reconcile *r, const char *reason, const char *
 	wb__reconcile_event(r, "PlanFailed", sentence);
 }
 
-/* Which agents have members in the active and the next plan, and of which connection. */
+/* Note which agents have members in the active and in the next plan.  Set the agent ids of the
+ * members, since an agent gets a new id with each connection. */
 static void mark_agents(struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++)
@@ -96,8 +97,8 @@ static bool is_plan(const struct wb_reconcile_known *a, const struct wb_reconcil
 	       a->n_worker == b->n_worker;
 }
 
-/* Do the wanted workers make up this plan, and are all of them ready for it?  Then their numbers in
- * it are left in plan_index. */
+/* Whether the wanted workers are the workers of this plan, and all their agents run it or are READY
+ * for it.  Then plan_index of each member is its number in the plan. */
 static bool fits(
 	const struct wb_reconcile *r, struct membership *m, const struct wb_reconcile_known *plan)
 {
@@ -116,7 +117,7 @@ static bool fits(
 	return true;
 }
 
-/* Put members where the running plan has them; -EINVAL when two claim one place. */
+/* Put members in the order of the plan; -EINVAL when two claim one place. */
 static int order_by_index(struct membership *m)
 {
 	struct wb_reconcile_member *to = wb_zalloc(m->n, sizeof(*to));
@@ -138,7 +139,8 @@ static int order_by_index(struct membership *m)
 	return 0;
 }
 
-/* All agents have it and have said READY; those that do not run it yet are told to. */
+/* All agents of the adopted plan have it and are READY for it, so that it is not sent again.
+ * ACTIVATE is still sent to them. */
 static void mark_adopted(struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->n_agent; i++) {
@@ -169,7 +171,7 @@ static int adopt(
 	return wb__reconcile_event(r, "PlanAdopted", text);
 }
 
-/* 1: adopted; 0: does not fit; or -ENOMEM. */
+/* Adopt this plan if it fits.  1: adopted; 0: it does not fit; or -ENOMEM. */
 static int try_plan(struct wb_reconcile *r, const struct wb_reconcile_known *plan)
 {
 	struct membership who;
@@ -189,7 +191,8 @@ static int try_plan(struct wb_reconcile *r, const struct wb_reconcile_known *pla
 	return rc < 0 ? rc : 1;
 }
 
-/* The newer one first.  1: adopted; 0: cannot; or -ENOMEM. */
+/* Adopt the waiting plan of an agent, which is newer, or else its running plan.  1: adopted; 0:
+ * neither fits; or -ENOMEM. */
 static int try_adopt(struct wb_reconcile *r)
 {
 	const struct agent *a =
@@ -202,8 +205,9 @@ static int try_adopt(struct wb_reconcile *r)
 	return rc ? rc : try_plan(r, &a->running);
 }
 
-/* With one that belongs to no plan there has to be a new one, whoever else comes: then the others
- * have only as long as at any other time. */
+/* Until when members of a running plan are waited for.  If a wanted worker is in no plan, there has
+ * to be a new plan whoever else comes; then the others have only the usual
+ * heartbeatTimeoutSeconds. */
 static uint64_t adopt_until_ns(const struct wb_reconcile *r)
 {
 	for (size_t i = 0; i < r->wanted.n; i++)
@@ -339,9 +343,11 @@ static int activate(struct wb_reconcile *r)
 	return wb__reconcile_event(r, "PlanActivated", text);
 }
 
-/* Agents of trainers are the judges of a joint decision.  One that was restarted is reached again
- * under the next plan only, so that a transfer in doubt cannot end before.  Who adopted no plan
- * does not know who judges: agents refuse a plan as long as their decision is not in doubt. */
+/* With AllEngines the agents of trainers are the judges, who decide together whether to commit.  A
+ * judge that was restarted can be reached only under the next plan, so a transfer whose decision is
+ * open cannot end before that plan comes.  Without an active plan it is not known who the judges
+ * are, and one counts as lost.  That does no harm: agents refuse a new plan unless their decision
+ * is open. */
 static bool is_judge_lost(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	bool is_lost = !r->active.epoch.term;
@@ -363,9 +369,10 @@ static bool is_judge_lost(struct wb_reconcile *r, struct wb_reconcile_now now)
 	return now.ns >= r->judge_lost_ns + ALONE_NS;
 }
 
-/* A running transfer, or feed, ends first; a new plan moves buffers.  Agents see to that, too, so
- * that a plan may come in between: it does not wait for ever for transfers of which each begins
- * before the end of the last was told. */
+/* Whether the next plan has to wait.  A new plan moves buffers, so a running transfer or feed ends
+ * first.  A plan waits for transfers only as long as one may take, or it would wait for ever when
+ * each transfer begins before the end of the last one is reported.  Sending it then does no harm,
+ * since agents too see to it that a running transfer ends first. */
 static bool is_held(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	if (is_feeding(r))
@@ -394,7 +401,8 @@ static int send_plan(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	bool is_ready = true;
 
-	/* It tells each where all the others are: one that is away comes back, or is given up. */
+	/* PLAN tells each agent the addresses of all others, so all must be connected: an agent
+	 * that is not comes back or is given up. */
 	if (!are_all_up(r))
 		return 0;
 
@@ -450,8 +458,10 @@ int wb__reconcile_tell_active(struct wb_reconcile *r)
 	return 0;
 }
 
-/* planDeadlineSeconds bounds every wait for a plan; what is late is named, and waited for on.  A
- * running transfer that has to end first has its own deadline. */
+/* Note when a plan has been waited for longer than planDeadlineSeconds.  The status then names what
+ * is late, and the wait goes on; if it is for READY, planning counts as failed until that comes.
+ * Time in which a running transfer has to end first does not count, since that has its own
+ * deadline. */
 static void run_deadline(struct wb_reconcile *r, struct wb_reconcile_now now)
 {
 	uint64_t bound = r->spec.plan_deadline_s * WB_NS_PER_S;
@@ -539,7 +549,8 @@ int wb__reconcile_advance(struct wb_reconcile *r, struct wb_reconcile_now now)
 	enum stage before;
 	int rc = 0;
 
-	/* Without all trainers it also depends on what is active and which engines hold what. */
+	/* If wanted members are missing, the choice also depends on the active plan and on what
+	 * engines hold. */
 	if (r->is_dirty || (!r->is_complete && r->active.epoch.term)) {
 		struct membership m;
 
@@ -577,14 +588,15 @@ int wb_reconcile_blob(struct wb_reconcile *r, struct wb_reconcile_now now, struc
 	return wb__reconcile_look(r, now);
 }
 
-/* The planner says one sentence for all its refusals; programs want a word. */
+/* The planner explains a failure in a sentence.  The condition needs one word as its reason, so
+ * look for known words in the sentence. */
 static const char *reason_of(const struct wb_reconcile_planned *p)
 {
 	const char *s = p->sentence ? p->sentence : "";
 
 	if (p->rc == -EDQUOT)
 		return "BudgetExceeded";
-	if (strstr(s, "different checkpoints")) /* and names of tensors */
+	if (strstr(s, "different checkpoints")) /* first, since it also names tensors */
 		return "TensorMismatch";
 	if (strstr(s, "buffer") || strstr(s, "slot"))
 		return "BufferTooSmall";
@@ -629,7 +641,7 @@ int wb_reconcile_planned(
 	return wb__reconcile_look(r, now);
 }
 
-/* Only planDeadlineSeconds spoke against the plan, and now the last of them is READY. */
+/* The plan failed only because of planDeadlineSeconds, and now all its agents are READY. */
 static bool is_late_but_ready(const struct wb_reconcile *r)
 {
 	if (r->stage != STAGE_FAILED || !r->next.epoch.term ||

@@ -23,15 +23,15 @@ static bool is_behind(const struct wb_reconcile *r, const struct engine *e)
 	       wb__reconcile_has_engine(&r->active.who, e->name);
 }
 
-/* Each agent of the one has an address in common with each of the other. */
+/* Whether each agent of one engine has an address family in common with each agent of the other. */
 static bool is_in_reach(const struct engine *a, const struct engine *b)
 {
 	return !(a->only & WB_RECONCILE_IPV4 && b->only & WB_RECONCILE_IPV6) &&
 	       !(a->only & WB_RECONCILE_IPV6 && b->only & WB_RECONCILE_IPV4);
 }
 
-/* Sources that @e reaches take turns: the n-th try asks the n-th one.  @n_apart: how many it does
- * not reach. */
+/* The sources that @e reaches take turns, so that each try asks another one.  @n_apart: how many
+ * sources it does not reach. */
 static const struct engine *pick_source(
 	const struct wb_reconcile *r, const struct engine *e, uint32_t turn, uint32_t *n_apart)
 {
@@ -51,7 +51,7 @@ static const struct engine *pick_source(
 	return NULL;
 }
 
-/* Once a version: nothing but the next one, or another source, helps. */
+/* Raise the event once for each version, since only the next version or another source helps. */
 static int say_apart(struct wb_reconcile *r, struct engine *e, uint32_t n_apart)
 {
 	char text[400];
@@ -102,7 +102,8 @@ static int start_feed(struct wb_reconcile *r, struct engine *e, struct wb_reconc
 	e->feed.transfer = r->top.transfer;
 	e->feed.version = r->top.version;
 	e->feed.attempt++;
-	/* Agents know the last try of an operator before us: begin somewhere else. */
+	/* Agents may know the serial of a try of an earlier operator: begin at a number that comes
+	 * from our own id. */
 	if (!r->feed_serial)
 		r->feed_serial = (uint32_t)wb_mix64(r->o.operator_id);
 	r->feed_serial += r->feed_serial == UINT32_MAX ? 2 : 1;
@@ -114,7 +115,8 @@ static int start_feed(struct wb_reconcile *r, struct engine *e, struct wb_reconc
 	return wb__reconcile_event_about(r, "EngineFed", e->name, text);
 }
 
-/* A source that died does not say that its feed ended. */
+/* Whether all workers of the engine are connected.  A source that died does not report the end of
+ * its feed. */
 static bool is_there(struct wb_reconcile *r, const char *engine)
 {
 	const struct engine *e = wb__reconcile_engine(r, engine);
@@ -122,8 +124,9 @@ static bool is_there(struct wb_reconcile *r, const char *engine)
 	return e && e->n_up == r->spec.workers_per_engine;
 }
 
-/* Trainers are calling for the next version already.  A feed would stop the engine, write
- * parameters in place and be overtaken: that version would find it torn where it had been whole. */
+/* Whether the engine dropped the last transfer for the next version, which is still expected.  A
+ * feed would stop the engine, write parameters in place and be overtaken by that version: the
+ * engine would be torn, where it is intact now. */
 static bool gets_the_next(
 	struct wb_reconcile *r, const struct engine *e, struct wb_reconcile_now now)
 {

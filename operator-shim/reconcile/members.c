@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Agents, workers and engines of an object: who is connected, lost or refused, and what engines
+ * hold. */
 #include "base/mem.h"
 #include "operator-shim/reconcile/internal.h"
 
@@ -14,7 +16,7 @@ struct agent *wb__reconcile_agent_by_id(const struct wb_reconcile *r, uint32_t i
 	return NULL;
 }
 
-/* Asked for each worker at each look. */
+/* This is called for each worker at each look, so look first where the instance was last found. */
 struct agent *wb__reconcile_agent_by_instance(const struct wb_reconcile *r, uint64_t instance)
 {
 	uint16_t *hint = &r->hint[wb_mix64(instance) % HINTS];
@@ -171,8 +173,8 @@ static int reject(struct wb_reconcile *r, const struct agent *a, uint32_t worker
 		why);
 }
 
-/* Why @w cannot take part beside those that are there: true and a sentence.  @may_change: one of
- * them may be gone. */
+/* Whether @w cannot take part beside the workers that are there; a sentence in @why says why.
+ * @may_change: a worker that is in the way is not connected, and may be gone. */
 static bool is_unwanted(const struct wb_reconcile *r, const struct worker *w, bool *may_change,
 	char *why, size_t bytes)
 {
@@ -252,13 +254,13 @@ static int add_worker(struct wb_reconcile *r, struct wb_reconcile_now now, const
 	int rc;
 
 	name_worker(&w, a, in->name);
-	/* One that is known to a plan has only said hello again. */
+	/* A worker that is in a plan already is not new: its agent only connects again. */
 	if (in->plan_index == WB_RECONCILE_NONE && in->waiting_index == WB_RECONCILE_NONE)
 		w.joined = r->active.epoch;
 	fault = wb__reconcile_place_worker(r, a, &w, in->engine, why, sizeof(why));
 	for (size_t i = r->n_worker; i-- > 0;)
 		if (r->worker[i].instance == a->instance && r->worker[i].id == in->id)
-			drop_worker(r, i); /* said again */
+			drop_worker(r, i); /* reported again */
 	rc = wb_grow(&r->worker, &r->worker_cap, r->n_worker + 1, 2 * WB_WORKERS_MAX,
 		sizeof(*r->worker));
 	if (rc < 0)
@@ -266,7 +268,8 @@ static int add_worker(struct wb_reconcile *r, struct wb_reconcile_now now, const
 	if (fault == FAULT_NONE && is_unwanted(r, &w, &may_change, why, sizeof(why)))
 		fault = FAULT_COUNT;
 	if (may_change) {
-		/* It would end for a predecessor that is as good as gone. */
+		/* Do not reject the worker yet: it would end, although the worker in its place is
+		 * probably gone. */
 		w.is_refused = w.waits_for_place = true;
 	} else if (fault != FAULT_NONE) {
 		w.is_refused = true;
@@ -445,7 +448,9 @@ int wb_reconcile_agent_down(
 	if (!a)
 		return 0;
 	r->is_dirty = true;
-	/* Others may not have got the plan for want of it; who has it says so at once. */
+	/* PLAN could not be made for others while this agent was not connected, so they may not
+	 * have got it.  Send it again to all that are not READY; an agent that has it answers at
+	 * once. */
 	for (size_t i = 0; i < r->n_agent; i++)
 		if (!same_epoch(r->agent[i].ready, r->agent[i].sent))
 			r->agent[i].sent = (struct wb_reconcile_epoch){0};
@@ -484,7 +489,7 @@ int wb_reconcile_workers(struct wb_reconcile *r, struct wb_reconcile_now now, ui
 		struct worker *w = find_worker(r, a->instance, worker[i].id);
 
 		if (w)
-			w->rails = worker[i].rails; /* who comes shares them anew */
+			w->rails = worker[i].rails; /* a new worker may change them */
 		else
 			rc = add_worker(r, now, a, &worker[i]);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the cluster says about an object's pods: which engine and role their workers have, and which
- * of them have no agent. */
+/* What the cluster says about an object's pods: the engine and role of their workers, and which
+ * pods have no agent.  The last refusal of an agent or worker is kept here too. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LIBRARY_NS (3600 * WB_NS_PER_S) /* its agent says when that is over */
+#define LIBRARY_NS (3600 * WB_NS_PER_S) /* the agent withdraws it earlier */
 #define REFUSAL_NS (60 * WB_NS_PER_S) /* refused agents come again at least every 30 s */
-#define NAME_NS (15 * WB_NS_PER_S) /* those that wait for a name, every 3 s */
+#define NAME_NS (15 * WB_NS_PER_S) /* agents whose name is taken come again every 3 s */
 #define NAMED_MAX 5
-#define ENGINE_IN_POD_MAX 63 /* bytes of its name, behind that of the pod's engine */
+#define ENGINE_IN_POD_MAX 63 /* longest name that an app adds to the engine of its pod */
 
 /* Position of the first pod whose name is not below @name. */
 static size_t place(const struct wb_reconcile *r, const char *name)
@@ -39,7 +39,8 @@ static const struct pod *pod_of(const struct wb_reconcile *r, const char *agent)
 	return i < r->n_pod && !strcmp(r->pod[i].name, agent) ? &r->pod[i] : NULL;
 }
 
-/* Others' words: what could be cut within a character, or is none, is no text for a status. */
+/* Copy a text that others wrote.  What is not printable ASCII becomes '?', since a status must not
+ * contain characters that are cut or invalid. */
 static void keep_plain(char *out, size_t bytes, const char *text)
 {
 	snprintf(out, bytes, "%s", text ? text : "");
@@ -75,7 +76,7 @@ int wb_reconcile_pod(
 		memmove(&r->pod[i + 1], &r->pod[i], (r->n_pod - i) * sizeof(*r->pod));
 		r->n_pod++;
 	} else if (!memcmp(&r->pod[i], &next, sizeof(next))) {
-		return 0; /* most of what the API server says of a pod is not for us */
+		return 0; /* most changes of a pod are not in these fields */
 	}
 	r->pod[i] = next;
 	wb__reconcile_has_pod_again(r, next.name);
@@ -92,7 +93,7 @@ int wb_reconcile_pod_gone(struct wb_reconcile *r, struct wb_reconcile_now now, c
 	if (i == r->n_pod || strcmp(r->pod[i].name, key) != 0)
 		return 0;
 	if (!strcmp(r->refusal.agent, key))
-		r->refusal.until_ns = 0; /* its successor is judged anew */
+		r->refusal.until_ns = 0; /* a new pod of this name is judged anew */
 	memmove(&r->pod[i], &r->pod[i + 1], (r->n_pod - i - 1) * sizeof(*r->pod));
 	r->n_pod--;
 	wb__reconcile_pod_is_gone(r, key);
@@ -123,7 +124,7 @@ int wb_reconcile_refused(struct wb_reconcile *r, struct wb_reconcile_now now,
 	return wb__reconcile_look(r, now);
 }
 
-/* The refused worker ends, and may come again: the reason stays for that long. */
+/* The refused worker ends, and may come again: until then the reason is kept. */
 void wb__reconcile_note_fault(struct wb_reconcile *r, const struct agent *a,
 	enum member_fault fault, struct wb_reconcile_now now, const char *sentence)
 {
@@ -135,7 +136,8 @@ void wb__reconcile_note_fault(struct wb_reconcile *r, const struct agent *a,
 	snprintf(f->text, sizeof(f->text), "%.900s", sentence);
 }
 
-/* Whether what was refused has been let in after all. */
+/* Whether what was refused has been let in after all.  Refusals for a library, a name or a budget
+ * are withdrawn by their own reports. */
 static bool is_over(const struct wb_reconcile *r, const struct refusal *f, const struct agent *a)
 {
 	if (!a->is_up || strcmp(a->name, f->agent) != 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What agents say about engines and transfers. */
+/* Takes what agents report about engines and transfers. */
 #include "operator-shim/reconcile/internal.h"
 
 #include <assert.h>
@@ -8,7 +8,8 @@
 
 #define KEEP(to, from) snprintf((to), sizeof(to), "%s", (from) ? (from) : "")
 
-/* Committed and Torn say what the engine's workers hold; other states leave that as it was. */
+/* Note what the workers of an engine hold: Committed and Torn say that, other states change
+ * nothing. */
 static void hold(struct wb_reconcile *r, const struct wb_reconcile_engine_report *e)
 {
 	for (size_t i = 0; i < r->n_worker; i++) {
@@ -16,7 +17,7 @@ static void hold(struct wb_reconcile *r, const struct wb_reconcile_engine_report
 
 		if (w->role != WB_ROLE_ROLLOUT || w->is_refused || strcmp(w->engine, e->engine))
 			continue;
-		/* A late report: this one came after the transfer. */
+		/* The report is late: this worker came after the transfer. */
 		if (e->epoch.term && (e->epoch.term < w->joined.term ||
 					     (e->epoch.term == w->joined.term &&
 						     e->epoch.number <= w->joined.number)))
@@ -37,7 +38,7 @@ int wb_reconcile_engine(struct wb_reconcile *r, struct wb_reconcile_now now,
 	assert(in->state >= WB_ENGINE_COMMITTED);
 	if (!e)
 		return 0;
-	e->state = is_superseded ? WB_ENGINE_ABORTED : in->state; /* what it had is intact */
+	e->state = is_superseded ? WB_ENGINE_ABORTED : in->state; /* its old weights are intact */
 	e->ended_transfer = WB_MAX(e->ended_transfer, in->transfer);
 	if (!in->is_feed && r->current.t.transfer && in->transfer == r->current.t.transfer)
 		e->current_end = e->state;
@@ -81,7 +82,7 @@ static struct transfer *find_recent(struct wb_reconcile *r, uint64_t transfer)
 	return NULL;
 }
 
-/* The same transfer again: its times and bytes may have become known in the meantime. */
+/* A known transfer is reported again: its times and bytes may have become known in the meantime. */
 static void refine(struct transfer *to, const struct wb_reconcile_transfer_report *t)
 {
 	to->t.ewtt_ns = t->ewtt_ns ? t->ewtt_ns : to->t.ewtt_ns;
@@ -107,7 +108,8 @@ static int tell_end(struct wb_reconcile *r, const struct wb_reconcile_transfer_r
 		text);
 }
 
-/* What was known without the coordinator's word gives way to it. */
+/* The end of a known transfer is reported again.  If only engines had said how it ended, the
+ * coordinator's report replaces theirs. */
 static int end_again(struct wb_reconcile *r, struct transfer *known,
 	const struct wb_reconcile_transfer_report *t, bool is_by_engines)
 {
@@ -122,7 +124,8 @@ static int end_again(struct wb_reconcile *r, struct transfer *known,
 	return is_other ? tell_end(r, t) : 0;
 }
 
-/* Reports come again after a reconnection, and late: kept in order, each once. */
+/* Reports may come late, and again after a reconnection: each transfer is kept once, the newest
+ * first. */
 int wb__reconcile_end_transfer(
 	struct wb_reconcile *r, const struct wb_reconcile_transfer_report *t, bool is_by_engines)
 {
@@ -146,7 +149,8 @@ int wb__reconcile_end_transfer(
 	return tell_end(r, t);
 }
 
-/* An agent goes on by the plan of an object that was deleted until it has one of this. */
+/* Whether this is the epoch of a plan of this object.  If the object was deleted and made again, an
+ * agent continues with a plan of the old object until it gets one of the new object. */
 static bool is_of_a_plan(const struct wb_reconcile *r, struct wb_reconcile_epoch e)
 {
 	if (!e.term)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A new leader goes on from the status that the last one wrote. */
+/* Lets a new leader continue from the status that the last one wrote. */
 #include "base/err.h"
 #include "operator-shim/reconcile/internal.h"
 #include "proto/beat.h"
@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Silence says nothing before: an agent may not know yet that its operator is gone. */
+/* Until this time is over it means nothing if an agent has not connected: the agent may not know
+ * yet that its operator is gone. */
 uint64_t wb__reconcile_return_ns(const struct wb_reconcile *r)
 {
 	return wb_beat_return_ns(r->spec.heartbeat_timeout_s * WB_NS_PER_S);
@@ -38,7 +39,7 @@ static const char *text(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* 0 when it is no time. */
+/* 0 when the field is no time. */
 static uint64_t wall(const json_t *o, const char *key)
 {
 	struct tm tm = {0};
@@ -63,7 +64,7 @@ static void restore_culprit(struct transfer *t, const json_t *c)
 		json_is_integer(worker) ? (uint32_t)number(c, "worker") : WB_RECONCILE_NONE;
 }
 
-/* Earlier operators wrote whole Gbit/s. */
+/* The rate in Mbit/s; older operators wrote whole Gbit/s. */
 static uint64_t megabits(const json_t *o)
 {
 	uint64_t v = number(o, "throughputMegabitsPerSecond");
@@ -87,7 +88,7 @@ static bool restore_transfer(struct transfer *t, const json_t *o)
 		.ewtt_ns = number(o, "endToEndMilliseconds") * WB_NS_PER_MS,
 		.stall_ns = number(o, "averageStallMilliseconds") * WB_NS_PER_MS,
 		.network_bytes = number(o, "networkBytes")};
-	/* The rate is what is shown: bytes that give the same one. */
+	/* The status has only the rate: compute bytes that give the same rate. */
 	t->t.delivered_bytes = (uint64_t)((double)megabits(o) * (double)t->t.ewtt_ns / 8e3);
 	restore_culprit(t, json_object_get(o, "culprit"));
 	return true;
@@ -164,7 +165,7 @@ void wb__reconcile_restore_engine(const struct wb_reconcile *r, struct engine *e
 			continue;
 		snprintf(e->transport, sizeof(e->transport), "%s", text(o, "transport"));
 		snprintf(e->memory_path, sizeof(e->memory_path), "%s", text(o, "memoryPath"));
-		/* What was under way then has ended since, who knows how. */
+		/* What was under way then has ended since, and it is not known how. */
 		if (state == WB_ENGINE_COMMITTED || state == WB_ENGINE_ABORTED)
 			e->state = (enum wb_engine_state)state;
 	}

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The state of one object: creation, actions, queries, and the look at everything after each
+ * report. */
 #include "base/mem.h"
 #include "operator-shim/reconcile/internal.h"
 
@@ -184,7 +186,7 @@ static int tell_one(struct wb_reconcile *r, struct agent *a)
 	return rc;
 }
 
-/* Workers that wait for the plan are told how far it is, and why not. */
+/* Tell workers that wait for a plan how far planning is, or why there is no plan. */
 static int tell_waiting(struct wb_reconcile *r)
 {
 	int rc = 0;
@@ -236,10 +238,11 @@ int wb_reconcile_spec(
 	struct wb_reconcile *r, struct wb_reconcile_now now, const struct wb_spec *spec)
 {
 	if (r->spec.suspend != spec->suspend)
-		r->feed_gen++; /* agents hear of it with ACTIVATE */
+		r->feed_gen++; /* ACTIVATE tells agents of it */
 	r->spec = *spec;
 	wb__reconcile_retry(r);
 	r->is_dirty = true;
-	/* Refusals depend on the counts: judge everybody again at the next attach. */
+	/* Refusals of workers depend on the counts in the spec.  Refused workers are judged again
+	 * when they attach the next time. */
 	return wb__reconcile_look(r, now);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The status object of the CRD. */
+/* Writes the status object of the CRD. */
 #include "operator-shim/reconcile/internal.h"
 #include "operator-shim/spec/json.h"
 
@@ -125,7 +125,7 @@ static json_t *result(const struct transfer *t)
 	put(o, "result", json_string(wb_word(&wb_result_words, t->t.result)));
 	put(o, "startTime", wall(t->t.start_wall_ns));
 	put(o, "completionTime", wall(t->t.end_wall_ns));
-	/* Of weights that did not arrive there is no time that they took. */
+	/* If the weights did not arrive, there is no time that they took. */
 	if (t->t.result == WB_RESULT_SUCCEEDED)
 		put(o, "endToEndMilliseconds", ms(t->t.ewtt_ns));
 	put(o, "averageStallMilliseconds", ms(t->t.stall_ns));
@@ -139,7 +139,7 @@ static json_t *result(const struct transfer *t)
 	return o;
 }
 
-/* What was reported, unless the workers that it was true of are gone. */
+/* The state that was reported, unless the workers for which it was true are gone. */
 static enum wb_engine_state state_of(const struct engine *e)
 {
 	bool holds = e->held.transfer && !e->is_mixed;
@@ -151,7 +151,8 @@ static enum wb_engine_state state_of(const struct engine *e)
 	return e->state;
 }
 
-/* Why an engine is no more than its workers show, where nobody reported a reason. */
+/* Set reason and message: those that were reported, as long as they hold; else what the workers
+ * show. */
 static void explain(const struct wb_reconcile *r, const struct engine *e, json_t *o)
 {
 	bool is_over = e->state != state_of(e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What spec.transport asks for, and what agents have. */
+/* Compares what spec.transport asks for with what agents have. */
 #include "operator-shim/spec/transport.h"
 #include "base/err.h"
 #include "operator-shim/reconcile/internal.h"
@@ -32,7 +32,7 @@ uint32_t wb__reconcile_transport_print(const struct wb_reconcile *r)
 	       (wb_spec_device_field(&r->spec) ? 1u << 17 : 0);
 }
 
-/* Is @name one of the transports, or one of them with more behind it ("tcp+tls")? */
+/* Whether @name is in the list of transports, alone or with more behind a plus ("tcp+tls"). */
 static bool has(const char *transports, const char *name)
 {
 	size_t n = strlen(name);
@@ -57,7 +57,8 @@ int wb_reconcile_rails(
 	return wb__reconcile_look(r, now);
 }
 
-/* A port that is down matters where weights go by such ports. */
+/* Whether an agent has a port that is down, which matters only if an engine is reached by Verbs.
+ * The sentence is in @text. */
 static bool is_reduced(const struct wb_reconcile *r, char *text, size_t cap)
 {
 	bool goes_by_ports = false;
@@ -73,8 +74,8 @@ static bool is_reduced(const struct wb_reconcile *r, char *text, size_t cap)
 	return n;
 }
 
-/* The default list has Verbs first for machines that have it; where nobody asked for a device, and
- * no agent found that it could not use one, TCP is as it should be. */
+/* The default list has Verbs first, for machines that have it.  So TCP is a fallback only if the
+ * spec asks for devices, or an agent found that it could not use one. */
 const char *wb__reconcile_worse_transport(const struct wb_reconcile *r, char *text, size_t cap)
 {
 	const char *field = wb_spec_device_field(&r->spec);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan waits for, and who holds it up: for conditions, and for workers that wait. */
+/* Says what a plan waits for, and who holds it up: for conditions, and for workers that wait. */
 #include "base/buf.h"
 #include "operator-shim/reconcile/internal.h"
 
@@ -7,7 +7,7 @@
 
 #define NAMED_MAX 5
 
-/* "a, b, ..." */
+/* A list of names in a sentence: "a, b, ..." */
 struct names {
 	struct wb_buf b;
 	unsigned n;
@@ -36,7 +36,8 @@ static void say_not_ready(const struct wb_reconcile *r, char *out, size_t bytes)
 	wb_buf_finish(&missing.b);
 }
 
-/* Its coordinator speaks when the engines have. */
+/* The coordinator reports the end after all engines have ended, so it is named only when no engine
+ * is left. */
 static void say_transfer(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	unsigned long long transfer = r->current.t.transfer;
@@ -104,7 +105,7 @@ static void say_sending(const struct wb_reconcile *r, char *out, size_t bytes)
 		snprintf(out, bytes, "the plan is about to be sent");
 }
 
-/* Who was asked for a map or manifest that has not come. */
+/* Name the agents that were asked for a map or manifest that has not come. */
 static void say_maps(const struct wb_reconcile *r, char *out, size_t bytes)
 {
 	struct names missing;
@@ -147,6 +148,6 @@ void wb__reconcile_say_wait(const struct wb_reconcile *r, char *out, size_t byte
 		say_sending(r, out, bytes);
 		break;
 	case STAGE_FAILED:
-		break; /* the reason is said */
+		break; /* conditions say the reason */
 	}
 }
