@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a YAML value into a field of the spec, by the type of the field, or refuses it. */
 #include "base/base.h"
 #include "base/quantity.h"
 #include "operator-shim/spec/internal.h"
@@ -93,7 +94,7 @@ static void set_quantity(struct wb__spec_check *c, const struct wb_spec_field *f
 	int64_t n;
 
 	if (v->kind == WB_YAML_SCALAR && v->is_plain && parse_int(v->text, &n)) {
-		/* A negative number goes on to the rule of the least size. */
+		/* A negative number becomes 0, which the rule about the least size refuses. */
 		*out = n < 0 ? 0 : (uint64_t)n;
 		return;
 	}

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Loads specs from a file, checks updates, and writes a spec as JSON. */
 #include "base/file.h"
 #include "base/err.h"
 #include "base/hash.h"
@@ -72,7 +73,8 @@ static json_t *strings_json(const struct wb_spec_strings *s)
 	return list;
 }
 
-/* NULL: not given, or no memory; both are left out. */
+/* The value of a field as JSON.  NULL: it is not given, or there is no memory; it is left out
+ * then. */
 static json_t *value_json(const struct wb_spec_field *f, const void *at)
 {
 	uint32_t n;

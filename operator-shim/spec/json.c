@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes JSON strings of text that may not be UTF-8. */
 #include "operator-shim/spec/json.h"
 
 #include "base/base.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks YAML documents against the table of fields and rules, and makes specs of them. */
 #include "operator-shim/spec/spec.h"
 
 #include "base/base.h"
@@ -24,8 +25,8 @@ static bool is_child(const char *parent, const char *path)
 	return !strncmp(parent, path, n) && path[n] == '.' && !strchr(path + n + 1, '.');
 }
 
-/* The field that @key under @parent was probably meant to be: a sibling written nearly so, else
- * the same word elsewhere. */
+/* The field that @key under @parent was probably meant to be: a field of the same parent with a
+ * similar name, else one with the same name elsewhere (@is_far). */
 static const struct wb_spec_field *guess_field(const char *parent, const char *key, bool *is_far)
 {
 	const struct wb_spec_field *best = NULL;
@@ -83,7 +84,7 @@ static int set_defaults(struct wb_spec *s, struct wb_err *err)
 
 		if (!f->dflt || f->type == WB_SPEC_OBJECT)
 			continue;
-		/* JSON is YAML: defaults go the way of the user's values. */
+		/* JSON is YAML, so the code for values from the user reads defaults too. */
 		rc = wb_yaml_read(c.file, f->dflt, strlen(f->dflt), &doc, &n, err);
 		if (rc < 0)
 			return rc;
@@ -181,7 +182,7 @@ static bool is_known(const char *const *known, const char *key)
 	return *known;
 }
 
-/* The word of @known that is written nearly as @key; NULL = none is. */
+/* The word of @known that is most similar to @key; NULL = none is similar enough. */
 static const char *nearest(const char *const *known, const char *key)
 {
 	unsigned least = wb__spec_tolerance(key) + 1;
@@ -294,7 +295,7 @@ static void check_document(
 		return;
 	}
 	check_map(c, "spec", spec, s);
-	/* Rules over fields that are themselves wrong would only confuse. */
+	/* If fields themselves are wrong, refusals by rules would only confuse. */
 	if (!c->n)
 		check_rules(c, root, s);
 }

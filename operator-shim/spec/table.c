@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the fields and rules of a WeightTransfer. */
 #include "operator-shim/spec/table.h"
 
 #include "base/base.h"
@@ -109,13 +110,15 @@ static bool label_key_changed(const struct wb_spec *s, const struct wb_spec *old
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
 
-/* @n characters of @allowed, the first and the last of @ends. */
+/* Whether the first @n characters of @s are all in @allowed, and the first and last of them in
+ * @ends. */
 static bool is_name(const char *s, size_t n, const char *allowed, const char *ends)
 {
 	return n && strspn(s, allowed) >= n && strchr(ends, s[0]) && strchr(ends, s[n - 1]);
 }
 
-/* As Kubernetes has it: a DNS name and a slash, which may be missing, and a name. */
+/* Whether this is the key of a label as Kubernetes defines it: a DNS name and a slash, which may be
+ * missing, and a name. */
 static bool is_label_key(const char *key)
 {
 	const char *slash = strchr(key, '/'), *name = slash ? slash + 1 : key;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Says which transports a spec allows, and whether an agent has one of them. */
 #include "operator-shim/spec/transport.h"
 
 #include "base/base.h"
@@ -19,7 +20,7 @@ uint32_t wb_spec_via(const char *transport)
 	return 0;
 }
 
-/* RDMA by the devices that the object may use. */
+/* The kinds of RDMA that spec.transport.deviceClass allows. */
 static uint32_t via_verbs(const struct wb_spec *s)
 {
 	return s->device_class == WB_DEVICE_HARDWARE   ? WB_VIA_VERBS

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The last part of a path, and how different two words are. */
 #include "base/base.h"
 #include "operator-shim/spec/table.h"
 

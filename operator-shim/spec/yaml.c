@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads YAML into a tree with libyaml, and refuses what is too large or not supported. */
 #include "operator-shim/spec/yaml.h"
 
 #include "base/base.h"
@@ -17,7 +18,7 @@ struct reader {
 	struct wb_yaml_node *stack[WB_YAML_DEPTH_MAX];
 	uint32_t depth;
 	uint32_t n_node;
-	/* A key waits here for its value, one a level. */
+	/* At each level: the key whose value has not come yet. */
 	char *key[WB_YAML_DEPTH_MAX];
 	uint32_t key_line[WB_YAML_DEPTH_MAX];
 	struct wb_yaml_node *root; /* of the document being read */
