@@ -55,7 +55,7 @@ static const struct {
 	{"TransferFailed", "Warning", "Transfer"},
 };
 
-/* At most WB_KUBE_NOTE_MAX bytes, and not half a character at the end. */
+/* Length of @note, cut to at most WB_KUBE_NOTE_MAX bytes and never inside a character. */
 static size_t note_bytes(const char *note)
 {
 	size_t n = strnlen(note, WB_KUBE_NOTE_MAX + 1);

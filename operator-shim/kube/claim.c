@@ -19,17 +19,18 @@
 #define LIST                                                                                       \
 	"/apis/coordination.k8s.io/v1/leases?labelSelector=" WB_KUBE_LEASE_SERVES "%3Dall&limit="
 #define WHO_AM_I "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-#define YIELD_NS (10 * WB_NS_PER_S) /* a younger one has withdrawn long before, or serves */
+#define YIELD_NS (10 * WB_NS_PER_S) /* by then a younger rival has withdrawn, or it serves */
 #define SOON_NS (200 * WB_NS_PER_MS)
 #define LATER_NS (5 * WB_NS_PER_S)
 #define KEY_MAX 320
-#define PAGE 500 /* Leases, to begin with */
+#define PAGE 500 /* Leases in one list request, at first */
 
 enum wb_kube_claim_step wb_kube_claim_judge(const struct wb_kube_claim_view *v)
 {
 	if (!v->n_rival)
 		return v->is_staked ? WB_KUBE_CLAIM_SERVE : WB_KUBE_CLAIM_STAKE;
-	/* A younger one that saw us withdraws; one that serves already does not look any more. */
+	/* A younger rival that sees our label withdraws, so we wait for that.  But a rival that
+	 * serves already does not look again, so we do not wait for long. */
 	if (v->is_staked && v->is_eldest && v->staked_ns < YIELD_NS)
 		return WB_KUBE_CLAIM_STAKE;
 	return WB_KUBE_CLAIM_WAIT;
@@ -42,10 +43,10 @@ struct wb_kube_claim {
 	struct wb_timer *timer;
 	struct wb_kube_rq *rq;
 	struct wb_kube_rivals rivals;
-	unsigned page; /* Leases in one */
-	struct wb_kube_rival *asked; /* whose account is being asked about */
-	uint64_t staked_ns; /* since when; 0 = not */
-	bool is_named; /* it was asked who we are */
+	unsigned page; /* Leases in one list request */
+	struct wb_kube_rival *asked; /* the rival whose account is being asked about */
+	uint64_t staked_ns; /* since when our Lease has the label; 0 = it has not */
+	bool is_named; /* the API server was asked who we are */
 	char told[KEY_MAX];
 };
 
@@ -57,7 +58,7 @@ static uint64_t now_ns(void)
 static void serve(struct wb_kube_claim *c)
 {
 	wb_timer_stop(c->timer);
-	wb_kube_lease_stake(c->lease, true); /* also when it is deleted and made again */
+	wb_kube_lease_stake(c->lease, true); /* also when the Lease is deleted and made again */
 	c->cb.on_serve(c->cb.cookie);
 }
 
@@ -99,7 +100,7 @@ static void again(struct wb_kube_claim *c)
 	wb_timer_start(c->timer, WB_NS_PER_S, 0);
 }
 
-/* A POST has to have a body: NULL is one that could not be made. */
+/* In a POST, @body_take NULL means that there was no memory to make the body. */
 static int send(struct wb_kube_claim *c, const char *method, const char *path, json_t *body_take,
 	wb_kube_fn done)
 {
@@ -117,11 +118,11 @@ static int send(struct wb_kube_claim *c, const char *method, const char *path, j
 	return rc;
 }
 
-/* True: the answer is of no use, and what follows from that is done. */
+/* True when the answer is of no use; then we serve, or will try again. */
 static bool has_failed(struct wb_kube_claim *c, const struct wb_kube_reply *r)
 {
 	c->rq = NULL;
-	if (r->status == 403) { /* the role of an older chart */
+	if (r->status == 403) { /* the operator has the role of an older chart */
 		WB_LOG_WRN(MOD,
 			"may not list Leases, or ask who writes statuses: another release that "
 			"serves all namespaces would not be noticed",
@@ -138,7 +139,8 @@ static bool has_failed(struct wb_kube_claim *c, const struct wb_kube_reply *r)
 
 static void prove_next(struct wb_kube_claim *c);
 
-/* Whatever a forged Lease names, it keeps us from asking about the next one a few times at most. */
+/* A question is tried only a few times, so a forged Lease cannot keep us from asking about the
+ * next one. */
 static void unanswered(struct wb_kube_claim *c)
 {
 	uint64_t now = now_ns();
@@ -188,7 +190,7 @@ static void on_listed(void *cookie, const struct wb_kube_reply *r)
 	const char *own = wb_kube_meta(wb_kube_lease_record(c->lease), "uid"),
 		   *more = wb_kube_meta(r->body, "continue");
 
-	if (r->err.code == -E2BIG && c->page > 1) /* others' are as long as they like */
+	if (r->err.code == -E2BIG && c->page > 1) /* others' Leases may be of any length */
 		c->page /= 2;
 	if (has_failed(c, r))
 		return;

@@ -91,7 +91,7 @@ struct parser {
 	struct wb_err *err;
 };
 
-/* Owned copy of a scalar under @key; absent, null or empty leaves @out. */
+/* Copy the scalar under @key to *@out (owned).  When it is absent, null or empty, *@out stays. */
 static int get_text(
 	const struct parser *p, const struct wb_yaml_node *n, const char *key, char **out)
 {
@@ -112,7 +112,7 @@ static int get_text(
 	return *out ? 0 : wb_err_set(p->err, -ENOMEM, "%s: out of memory", p->file);
 }
 
-/* The same for what must be one line: it goes into a header or a URL. */
+/* The same for a value that must be one line, for example since it goes into a header or a URL. */
 static int get_line(
 	const struct parser *p, const struct wb_yaml_node *n, const char *key, char **out)
 {
@@ -141,7 +141,7 @@ static int get_path(
 	return rc < 0 ? wb_err_set(p->err, rc, "%s: %s is too long", p->file, key) : 0;
 }
 
-/* KEY is a path, KEY-data the thing itself in base64. */
+/* The value of KEY is a path; that of KEY-data is the content itself, in base64. */
 static int get_pem(const struct parser *p, const struct wb_yaml_node *n, const char *key,
 	struct wb_kube_pem *out)
 {
@@ -161,7 +161,8 @@ static int get_pem(const struct parser *p, const struct wb_yaml_node *n, const c
 	return rc;
 }
 
-/* Entry @name of list @list ("clusters"), and in it the map @what ("cluster"). */
+/* Find entry @name of list @list ("clusters"), and in it the map @what ("cluster"); *@out NULL =
+ * the entry has no such map. */
 static int find_entry(const struct parser *p, const struct wb_yaml_node *root, const char *list,
 	const char *what, const char *name, const struct wb_yaml_node **out)
 {
@@ -176,7 +177,7 @@ static int find_entry(const struct parser *p, const struct wb_yaml_node *root, c
 		if (*out && (*out)->kind == WB_YAML_MAP)
 			return 0;
 		if (!*out || wb_yaml_is_null(*out)) {
-			*out = NULL; /* a user without anything is nobody */
+			*out = NULL; /* a user without a map has no credentials */
 			return 0;
 		}
 		return wb_err_set(p->err, -EINVAL, "%s:%u: %s %.100s is not a map", p->file,
@@ -319,7 +320,8 @@ static int load_one(const char *path, struct wb_kube_config *out, struct wb_err 
 	return rc;
 }
 
-/* As in $KUBECONFIG: files between colons.  The first that is there counts; they are not merged. */
+/* @paths has the form of $KUBECONFIG: files, separated by colons.  Only the first file that exists
+ * is read; files are not merged. */
 int wb_kube_config_load(const char *paths, struct wb_kube_config *out, struct wb_err *err)
 {
 	const char *at = paths;

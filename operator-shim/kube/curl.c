@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libcurl is told, and its sockets and timer on the loop. */
+/* Sets libcurl's options for each request, and runs libcurl's sockets and timer on the loop. */
 #include "base/base.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -156,7 +156,8 @@ bool wb__kube_read_token(struct wb_kube *k, bool must)
 
 	if (!k->config.token_file)
 		return false;
-	/* By path each time: the kubelet swaps a link, an open descriptor would keep the old. */
+	/* The file is opened by its path each time: the kubelet replaces a symbolic link, so an
+	 * open descriptor would show the old token. */
 	if (stat(k->config.token_file, &st) < 0)
 		return k->token != NULL;
 	if (!must && k->token && !is_changed(&st, &k->token_stat) &&
@@ -219,7 +220,7 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *cookie)
 
 	(void)one;
 	if (rq->is_cancelled)
-		return n; /* swallowed until it is taken off */
+		return n; /* ignored until wb__kube_reap() frees the request */
 	curl_easy_getinfo(rq->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (rq->call.on_chunk && status >= 200 && status <= 299) {
 		rq->chunk_rc = rq->call.on_chunk(rq->call.cookie, bytes, n);
@@ -230,7 +231,8 @@ static size_t on_body(char *bytes, size_t one, size_t n, void *cookie)
 	return rq->body.rc < 0 ? 0 : n;
 }
 
-/* Half-open connections: the kernel asks after 30 s, and gives unanswered bytes 60 s. */
+/* To find half-open connections, the kernel sends a probe after 30 s without traffic
+ * (set_deadlines()), and ends a connection whose bytes are not acknowledged for 60 s. */
 static int on_new_socket(void *cookie, curl_socket_t fd, curlsocktype purpose)
 {
 	unsigned ms = 60000;
@@ -256,7 +258,7 @@ static void set_tls(CURL *e, const struct wb_kube_config *c)
 	set_pem(e, &c->ca, CURLOPT_CAINFO, CURLOPT_CAINFO_BLOB);
 	set_pem(e, &c->cert, CURLOPT_SSLCERT, CURLOPT_SSLCERT_BLOB);
 	set_pem(e, &c->key, CURLOPT_SSLKEY, CURLOPT_SSLKEY_BLOB);
-	/* A new authority is seen after a minute, not after a day. */
+	/* So a new authority is seen after a minute; libcurl's default is a day. */
 	curl_easy_setopt(e, CURLOPT_CA_CACHE_TIMEOUT, CA_AGE_S);
 	curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, c->is_insecure ? 0L : 1L);
 	curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, c->is_insecure ? 0L : 2L);
@@ -287,7 +289,8 @@ static void set_deadlines(CURL *e, const struct wb_kube_rq *rq)
 	curl_easy_setopt(e, CURLOPT_SOCKOPTFUNCTION, on_new_socket);
 }
 
-/* A certificate for another name: that name in the URL, the address in CONNECT_TO. */
+/* When the certificate is for another name than the server's address (tls-server-name), the URL
+ * gets that name, and CONNECT_TO gets the address. */
 static int set_other_name(const struct wb_kube_rq *rq, CURLU *u, struct curl_slist **to)
 {
 	char *host = NULL, *port = NULL, text[600];

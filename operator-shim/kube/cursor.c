@@ -61,7 +61,7 @@ static int give_line(struct wb_kube_cursor *c, const char *line, size_t n, struc
 	return rc;
 }
 
-/* The rest of a line that began earlier, without its end. */
+/* Append to the line that is kept, without its line end; refuse a line that is too long. */
 static int keep(struct wb_kube_cursor *c, const char *bytes, size_t n, struct wb_err *err)
 {
 	wb_buf_put(&c->line, bytes, n);

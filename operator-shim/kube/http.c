@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests: their life, from the queue to the callback.  What curl is told is in curl.c. */
+/* The life of requests, from the queue to the callback.  curl.c sets libcurl's options. */
 #include "operator-shim/kube/internal.h"
 
 #include "base/base.h"
@@ -27,7 +27,7 @@ static void free_request(struct wb_kube_rq *rq)
 {
 	wb__kube_curl_end(rq);
 	wb_buf_finish(&rq->body);
-	wb_free_wiped(rq->send_text); /* jansson's */
+	wb_free_wiped(rq->send_text); /* allocated by jansson */
 	wb_free(rq->path);
 	wb_free(rq);
 }
@@ -116,7 +116,6 @@ static void finish_request(struct wb_kube_rq *rq, CURLcode rc)
 		wb_timer_start(k->pump, 0, 0);
 }
 
-/* Outside of curl: requests that ended, and those that were cancelled inside of it. */
 void wb__kube_reap(struct wb_kube *k)
 {
 	CURLMsg *m;
@@ -131,7 +130,7 @@ void wb__kube_reap(struct wb_kube *k)
 		if (rq->is_running)
 			curl_multi_remove_handle(k->multi, rq->easy);
 		if (rq->is_running || rq->is_second)
-			k->n_running--; /* a second try kept its place while it waited */
+			k->n_running--; /* one that waits for its second try counts too */
 		free_request(rq);
 	}
 	while ((m = curl_multi_info_read(k->multi, &left))) {
@@ -154,7 +153,7 @@ static void refill(struct wb_kube *k, uint64_t now)
 	k->filled_ns = now;
 }
 
-/* No answer, told from the loop: the request could not even start. */
+/* The request could not start: on_pump() reports that later, from the loop. */
 static void fail_later(struct wb_kube_rq *rq, int rc)
 {
 	rq->start_rc = rc;
@@ -170,7 +169,7 @@ void wb__kube_pump(struct wb_kube *k)
 		if (rq->is_running || rq->is_cancelled || rq->start_rc < 0)
 			continue;
 		if (k->n_running >= k->o.in_flight && !rq->is_second)
-			return; /* what ends calls this again */
+			return; /* the end of a request starts the pump again */
 		if (k->tokens < 1) {
 			wb_timer_start(k->pump, WB_NS_PER_S / k->o.per_s + WB_NS_PER_MS, 0);
 			return;
@@ -223,7 +222,7 @@ int wb_kube_send(struct wb_kube *k, const struct wb_kube_call *c, struct wb_kube
 	rq->path = wb_strdup(c->path);
 	rq->call.path = rq->path;
 	wb_buf_init(&rq->body, c->body_max ? c->body_max : WB_KUBE_BODY_MAX);
-	rq->body.is_secret = true; /* perhaps */
+	rq->body.is_secret = true; /* an answer may hold a secret */
 	if (c->body)
 		rq->send_text = json_dumps(c->body, JSON_COMPACT);
 	if (!rq->path || (c->body && !rq->send_text)) {
@@ -235,7 +234,7 @@ int wb_kube_send(struct wb_kube *k, const struct wb_kube_call *c, struct wb_kube
 	*at = rq;
 	if (out)
 		*out = rq;
-	/* From the loop: the caller is not called back from in here. */
+	/* Start it from the loop, so that no callback is called from inside this function. */
 	wb_timer_start(k->pump, 0, 0);
 	return 0;
 }

@@ -16,8 +16,8 @@ static const char *text(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* Of the object itself all goes but two keys.  Deeper what stays is put in a new one: an emptied
- * one keeps its table, of the size that it had. */
+/* Remove all keys of @o but two.  The objects inside are made anew instead (lean_meta()), since an
+ * object from which keys are removed keeps a hash table of the old size. */
 static void keep_two(json_t *o, const char *a, const char *b)
 {
 	const char *key;

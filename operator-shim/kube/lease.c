@@ -24,7 +24,7 @@ enum wb_kube_lease_step wb_kube_lease_judge(
 	if (leading)
 		return !is_mine || v->since_renewal_ns >= renew_ns ? WB_KUBE_LEASE_LOST
 								   : WB_KUBE_LEASE_RENEW;
-	/* Ours from before, or nobody's, or not renewed for its time. */
+	/* The Lease names us from an earlier time, or nobody, or it has expired. */
 	if (is_mine || !*v->holder || v->unchanged_ns >= v->duration_s * WB_NS_PER_S)
 		return WB_KUBE_LEASE_TAKE;
 	return WB_KUBE_LEASE_WAIT;
@@ -40,10 +40,10 @@ struct wb_kube_lease {
 	struct wb_timer *timer, *deadline;
 	struct wb_kube_rq *rq;
 	json_t *record; /* last seen */
-	uint64_t seen_ns; /* when it became what it is */
+	uint64_t seen_ns; /* when we last saw it change */
 	uint64_t asked_ns, renewed_ns;
 	bool is_leading, is_releasing;
-	bool is_deciding, stake; /* else the label stays as it is */
+	bool is_deciding, stake; /* is_deciding: have the label if stake; else it stays */
 	void (*released)(void *cookie);
 };
 
@@ -82,7 +82,7 @@ static uint64_t transitions(const json_t *record)
 	return n > 0 ? (uint64_t)n : 0;
 }
 
-/* Renewals change renewTime and resourceVersion: any change counts as a sign of life. */
+/* Each renewal changes the resourceVersion, and any change counts as a sign of life. */
 static void see(struct wb_kube_lease *l, json_t *record)
 {
 	bool is_same = l->record && !strcmp(wb_kube_meta(l->record, "resourceVersion"),
@@ -106,7 +106,7 @@ static void lose(struct wb_kube_lease *l, const char *why)
 
 static void again(struct wb_kube_lease *l)
 {
-	/* A little earlier or later each time, so that replicas do not march in step. */
+	/* Up to a fifth earlier, at random, so that replicas do not all ask at the same time. */
 	wb_timer_start(l->timer, l->retry_ns - wb_kube_random() % (l->retry_ns / 5 + 1), 0);
 }
 
@@ -132,7 +132,7 @@ static void set(json_t *o, const char *key, const char *text)
 	json_object_set_new(o, key, json_string(text));
 }
 
-/* A PUT says all that is to be there: what others have put there stays. */
+/* A PUT replaces the whole object, so we copy what others have put into the metadata. */
 static json_t *metadata_json(const struct wb_kube_lease *l, bool is_held)
 {
 	static const char *const others[] = {
@@ -189,13 +189,14 @@ static void on_written(void *cookie, const struct wb_kube_reply *r)
 	}
 	again(l);
 	if (r->err.code) {
-		/* 409: somebody was faster; what is so now is read next. */
+		/* 409: somebody else wrote first; the next read shows what is there now. */
 		if (r->status != 409)
 			WB_LOG_WRN(MOD, "lease not written", WB_S("why", r->err.msg));
 		return;
 	}
 	see(l, r->body);
-	/* Counted from when it was sent: the server has not seen it earlier. */
+	/* Counted from when the request was sent: other replicas see the renewal later than that,
+	 * so they do not take over before we have given up. */
 	l->renewed_ns = l->asked_ns;
 	l->is_leading = true;
 	wb_timer_start(l->deadline, l->renew_ns - WB_MIN(now_ns() - l->asked_ns, l->renew_ns), 0);
@@ -258,7 +259,7 @@ static void on_read(void *cookie, const struct wb_kube_reply *r)
 	if (r->status == 404) {
 		json_decref(l->record);
 		l->record = NULL;
-		write_lease(l, l->identity); /* deleted, or the first of all */
+		write_lease(l, l->identity); /* the Lease was deleted, or never made */
 		return;
 	}
 	if (r->err.code) {
@@ -295,7 +296,7 @@ void wb_kube_lease_stake(struct wb_kube_lease *l, bool stake)
 	l->is_deciding = true;
 	l->stake = stake;
 	if (wb_kube_lease_is_staked(l) != stake && !l->rq && l->is_leading)
-		wb_timer_start(l->timer, 0, 0); /* not only when it is renewed */
+		wb_timer_start(l->timer, 0, 0); /* at once, not at the next renewal */
 }
 
 void wb_kube_lease_account(struct wb_kube_lease *l, const char *name)

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define DEAD_NS (60 * WB_NS_PER_S) /* more than any change of leaders takes */
-#define PROOF_NS (60 * WB_NS_PER_S) /* an administrator may allow it later, or not any more */
+#define PROOF_NS (60 * WB_NS_PER_S) /* asked anew after this: rights may change */
 #define RIVALS_MAX 8192
 
 void wb_kube_rivals_finish(struct wb_kube_rivals *r)
@@ -27,7 +27,7 @@ void wb_kube_rivals_begin(struct wb_kube_rivals *r)
 		r->rival[i].is_listed = false;
 }
 
-/* NULL with 0: there are enough of that namespace. */
+/* 0 with *@out NULL: enough Leases of that namespace, or of all namespaces, are kept. */
 static int find_or_add(
 	struct wb_kube_rivals *r, const char *ns, const char *name, struct wb_kube_rival **out)
 {
@@ -63,7 +63,7 @@ static bool is_plain(char c)
 	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-/* As a service account may be called: other names no question can be asked about. */
+/* A service account can have this name.  About other names no question can be asked. */
 static bool is_account(const char *name)
 {
 	size_t n = strlen(name);

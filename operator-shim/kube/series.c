@@ -13,7 +13,7 @@
 
 #define GAP_MIN_NS (5 * WB_NS_PER_S)
 #define GAP_MAX_NS (60 * WB_NS_PER_S)
-#define QUIET_NS (600 * WB_NS_PER_S) /* then it is over */
+#define QUIET_NS (600 * WB_NS_PER_S) /* a series that was quiet for so long is over */
 #define TOKEN_NS (60 * WB_NS_PER_S / WB_KUBE_SERIES_PER_MIN)
 #define SPACES_MAX (1u << 20)
 
@@ -22,9 +22,10 @@ struct series {
 	const char *api, *kind, *reason; /* static */
 	char *name, *uid, *about, *note; /* owned */
 	char event[232];
-	uint64_t count, told, sending; /* occurrences; those the API server knows; under way */
+	uint64_t count, told,
+		sending; /* occurrences: all; known to the API server; in a write now */
 	uint64_t first_wall_ns, last_wall_ns, last_ns;
-	uint64_t next_ns, gap_ns; /* not written before; then not for so long */
+	uint64_t next_ns, gap_ns; /* earliest time of the next write; the wait that leads to it */
 	bool is_posted, is_writing;
 };
 
@@ -84,7 +85,7 @@ void wb_kube_series_destroy(struct wb_kube_series *s)
 	wb_free(s);
 }
 
-/* ---- what there is ---- */
+/* ---- series and namespaces ---- */
 
 static bool is_pending(const struct series *e)
 {
@@ -109,7 +110,7 @@ static void refill(struct space *p, uint64_t now)
 	p->filled_ns += got * TOKEN_NS;
 }
 
-/* What is over, and namespaces that have nothing left and all of their budget. */
+/* Drop series that are over, and namespaces that have no series left and all of their budget. */
 static void sweep(struct wb_kube_series *s, uint64_t now)
 {
 	if (now - s->swept_ns < QUIET_NS)
@@ -156,7 +157,8 @@ static bool is_alike(const struct series *e, const struct wb_kube_occurrence *o)
 	       !strcmp(e->kind, o->kind) && !strcmp(e->name, o->name);
 }
 
-/* Its series; or, with enough of them, the one that the rest shares (@about becomes ""). */
+/* The series of @o; NULL = none yet.  When WB_KUBE_ABOUT_MAX other things have a series already,
+ * *@about becomes "", and the series is the one that all further things share. */
 static struct series *find(
 	const struct space *p, const struct wb_kube_occurrence *o, const char **about)
 {
@@ -181,19 +183,19 @@ static struct series *find(
 	return shared;
 }
 
-/* ---- what happens ---- */
+/* ---- occurrences ---- */
 
 static void name_event(struct series *e, uint64_t unique)
 {
 	int n = (int)strnlen(e->name, 200);
 
 	while (n && (e->name[n - 1] == '.' || e->name[n - 1] == '-'))
-		n--; /* cut there, it would be no name */
+		n--; /* followed by a dot, it would be an invalid name */
 	snprintf(
 		e->event, sizeof(e->event), "%.*s.%016llx", n, e->name, (unsigned long long)unique);
 }
 
-/* Another Event, for what is not told yet. */
+/* Begin another Event, for the occurrences that the API server does not know yet. */
 static void begin(struct series *e, uint64_t now, uint64_t wall, uint64_t unique)
 {
 	e->count -= e->told;
@@ -205,8 +207,8 @@ static void begin(struct series *e, uint64_t now, uint64_t wall, uint64_t unique
 	name_event(e, unique);
 }
 
-/* Room for one more: the one that has been quiet the longest goes, unless it has something to say.
- */
+/* Make room for one more series.  If there is none, drop the series that has been quiet for longest
+ * among those that have nothing to write. */
 static bool make_room(struct space *p)
 {
 	size_t oldest = SIZE_MAX;
@@ -273,11 +275,11 @@ int wb_kube_series_add(struct wb_kube_series *s, uint64_t now_ns, uint64_t wall_
 	if (!note)
 		return -ENOMEM;
 	wb_free(e->note);
-	e->note = wb_utf8_mend(note); /* it may have been cut */
+	e->note = wb_utf8_mend(note); /* it may have been cut inside a character */
 	if (!e->count || is_over(e, now_ns))
 		begin(e, now_ns, wall_ns, unique);
 	else if (now_ns - e->last_ns > GAP_MAX_NS)
-		e->next_ns = e->gap_ns = 0; /* after a quiet minute it is news */
+		e->next_ns = e->gap_ns = 0; /* after a quiet minute, write it at once */
 	e->count++;
 	e->last_ns = now_ns;
 	e->last_wall_ns = wall_ns;
@@ -291,7 +293,7 @@ static bool is_due(const struct series *e, uint64_t now)
 	return is_pending(e) && !e->is_writing && e->next_ns <= now;
 }
 
-/* The one that may be written for the longest time. */
+/* The series that has been due for the longest time. */
 static struct series *pick(const struct space *p, uint64_t now)
 {
 	struct series *best = NULL;
@@ -351,7 +353,7 @@ void wb_kube_series_wrote(
 		begin(e, now_ns, e->last_wall_ns, wb_mix64(e->id ^ now_ns));
 		return;
 	}
-	if (how == WB_KUBE_IS_THERE) { /* nobody else makes names like ours */
+	if (how == WB_KUBE_IS_THERE) { /* it is ours: nobody else makes such names */
 		e->is_posted = true;
 		e->next_ns = now_ns;
 		return;

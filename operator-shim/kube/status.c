@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is added to a status before it is written: which spec it answers, and who vouches for it. */
+/* Adds to a status which spec it answers and who vouches for it, and compares statuses. */
 #include "operator-shim/kube/bodies.h"
 #include "operator-shim/kube/text.h"
 
@@ -32,7 +32,7 @@ void wb_kube_observed(json_t *status, int64_t generation)
 	}
 }
 
-/* Its place among the conditions; their number = none. */
+/* Index of condition @type; the number of conditions when there is none. */
 static size_t place(const json_t *status, const char *type)
 {
 	const json_t *list = json_object_get(status, "conditions");
@@ -48,7 +48,7 @@ static const json_t *condition(const json_t *status, const char *type)
 	return json_array_get(json_object_get(status, "conditions"), place(status, type));
 }
 
-/* The time is that of the status, as it is stored. */
+/* Set condition @type.  While its status is the same as in @written, the time stays too. */
 static void put_condition(json_t *status, const json_t *written, const char *type, bool is_true,
 	const struct wb_kube_verdict *v)
 {
@@ -124,8 +124,8 @@ bool wb_kube_same_status(const json_t *a, const json_t *b)
 
 	json_object_del(x, "operator");
 	json_object_del(y, "operator");
-	/* Where it differs the generation does too: a status of before there was any is no reason
-	 * to write. */
+	/* When acceptedSpec differs, the generation differs too.  A stored status that has no
+	 * acceptedSpec, since an older operator wrote it, is no reason to write. */
 	json_object_del(x, "acceptedSpec");
 	json_object_del(y, "acceptedSpec");
 	is_same = x && y && json_equal(x, y);

@@ -33,7 +33,7 @@ static const char *text(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* extra holds lists; ours have one element. */
+/* A value in user.extra is a list; those that are used here have one element. */
 static const char *extra(const json_t *user, const char *key)
 {
 	const char *s = json_string_value(

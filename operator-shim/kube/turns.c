@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* A namespace that waits. */
+/* A namespace with entries that wait. */
 struct wb_kube_lane {
 	struct wb_kube_lane *after, *ahead; /* ring */
 	struct wb_kube_turn *first, *last;
@@ -29,7 +29,7 @@ static struct wb_kube_lane *find_lane(const struct wb_kube_turns *t, const char 
 	return NULL;
 }
 
-/* Last in the ring: its first turn comes after everybody else's. */
+/* Add a namespace at the end of the ring, so its first turn comes after those of all others. */
 static struct wb_kube_lane *make_lane(struct wb_kube_turns *t, const char *ns, uint64_t hash)
 {
 	size_t n = strlen(ns) + 1;
@@ -86,7 +86,7 @@ struct wb_kube_turn *wb_kube_turns_pop(struct wb_kube_turns *t)
 
 	if (!t->last)
 		return NULL;
-	t->last = t->last->after; /* it has had its turn */
+	t->last = t->last->after; /* its turn is now, so its next one comes last */
 	e = t->last->first;
 	wb_kube_turns_remove(t, e);
 	return e;

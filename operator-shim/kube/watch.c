@@ -27,7 +27,7 @@ struct wb_kube_watch {
 	struct wb_timer *timer;
 	struct wb_kube_rq *rq;
 	json_t *cache; /* "namespace/name" -> object */
-	json_t *next; /* while a list comes in */
+	json_t *next; /* the new cache, while a list comes in */
 	char version[VERSION_MAX]; /* "" = list first */
 	char *more; /* continue token; owned */
 	struct wb_kube_cursor cursor;
@@ -69,7 +69,7 @@ static void enter(struct wb_kube_watch *w)
 	w->depth++;
 }
 
-/* False when the watch was stopped, and is freed now. */
+/* False when the watch was stopped.  It is freed when no callback is running any more. */
 static bool leave(struct wb_kube_watch *w)
 {
 	if (--w->depth || !w->is_stopped)
@@ -84,8 +84,8 @@ static void tell(struct wb_kube_watch *w, void (*fn)(void *, json_t *), json_t *
 		fn(w->cb.cookie, o);
 }
 
-/* Once: what others write into their objects is as long as they like, so it goes before more comes.
- */
+/* Called once for each object that arrives.  What others write into their objects may be of any
+ * length, so unneeded parts are removed before more objects arrive. */
 static void trim(struct wb_kube_watch *w, json_t *o)
 {
 	json_object_del(json_object_get(o, "metadata"), "managedFields");
@@ -93,7 +93,7 @@ static void trim(struct wb_kube_watch *w, json_t *o)
 		w->cb.trim(w->cb.cookie, o);
 }
 
-/* @o, trimmed, replaces what has its name; a bookmark's object has none. */
+/* Keep @o, which is trimmed, in place of the object of the same name; refuse it without a name. */
 static int put(struct wb_kube_watch *w, json_t *o)
 {
 	char key[600];
@@ -145,7 +145,7 @@ static void on_timer(void *cookie)
 	go_on(cookie);
 }
 
-/* Wait, then list again; or go on from the version that the caller has kept. */
+/* Wait; then watch from w->version, or list again if the caller has cleared it. */
 static void retry(struct wb_kube_watch *w, const char *why, long status, uint64_t retry_after_ns)
 {
 	uint64_t wait = wb_kube_backoff_next(
@@ -231,7 +231,7 @@ static void on_list(void *cookie, const struct wb_kube_reply *r)
 
 	w->rq = NULL;
 	w->stats.expired += r->status == 410;
-	if (r->err.code == -E2BIG && w->page > 1) { /* of long objects, fewer */
+	if (r->err.code == -E2BIG && w->page > 1) { /* ask for fewer of these long objects */
 		w->page /= 2;
 		start_list(w);
 		return;
@@ -331,7 +331,8 @@ static int on_event(void *cookie, enum wb_kube_event what, json_t *o)
 	return rc;
 }
 
-/* The watch cannot go away while curl is in it: a stop is noted, and carried out after. */
+/* The watch must not be freed while curl calls this: a stop is noted, and carried out in leave().
+ */
 static int on_chunk(void *cookie, const void *bytes, size_t n)
 {
 	struct wb_kube_watch *w = cookie;
@@ -367,12 +368,12 @@ static void on_watch_end(void *cookie, const struct wb_kube_reply *r)
 	}
 	w->stats.expired += r->status == 410 || w->is_expired;
 	if (w->cursor.rc < 0) {
-		/* We ended it, and left the reason. */
+		/* We ended the watch ourselves, and kept the reason. */
 		snprintf(why, sizeof(why), "%s", w->stats.last_failure);
 		w->version[0] = '\0';
 		retry(w, why, 0, 0);
 	} else if (r->err.code) {
-		/* The line or the server went, not the version. */
+		/* After a lost connection or a server's error the version is still good. */
 		if (r->status >= 400 && r->status <= 499 && r->status != 429)
 			w->version[0] = '\0';
 		retry(w, r->err.msg, r->status, r->retry_after_ns);
