@@ -22,10 +22,10 @@
 #define NS_BYTES 64
 #define VERSION_BYTES 64
 #define KEY "ca.crt"
-#define LONG "tooLong" /* of a map that is kept: bytes of its KEY, which is not */
+#define LONG "tooLong" /* key in a kept map: bytes of a KEY that was too long to keep */
 #define SAID_NS (60 * WB_NS_PER_S)
-/* Of a namespace with more objects than that some own the map: it goes with the last of those, and
- * is written again for who is left. */
+/* In a namespace with more objects than this, only some of them own the map.  It is deleted with
+ * the last of these, and written again for the objects that are left. */
 #define OWNERS_MAX 8
 
 struct space {
@@ -33,14 +33,14 @@ struct space {
 	struct wb__camaps *m;
 	char ns[NS_BYTES];
 	json_t *owner; /* uid -> name */
-	/* resourceVersion of the map when these were last written, as its answer said.  Of the
-	 * owners that it has not all are kept here (lean.h), and ours may come after any number of
-	 * others'.  "" = they have changed since. */
+	/* resourceVersion of the map after our last write: in that version it has our owners.  This
+	 * has to be noted, since only the first owners of a map are kept (lean.h), and ours may
+	 * come after any number of others.  "" = our owners have changed since. */
 	char written[VERSION_BYTES];
-	bool is_changed; /* while rq is under way */
+	bool is_changed; /* the owners have changed since the last write began */
 	struct wb_kube_rq *rq;
-	uint64_t next_ns; /* not before */
-	uint64_t said_ns; /* that somebody put something long there */
+	uint64_t next_ns; /* no write before this */
+	uint64_t said_ns; /* when say_long() last logged */
 };
 
 struct wb__camaps {
@@ -65,7 +65,7 @@ static struct space *find(struct wb__camaps *m, const char *ns)
 	return s;
 }
 
-/* Where the map of @ns is seen; NULL: nowhere, or not yet. */
+/* The watch that shows the map of @ns; NULL = there is none, or it has not listed yet. */
 static const struct wb_kube_watch *watch_of(const struct wb__camaps *m, const char *ns)
 {
 	for (size_t i = 0; i < m->n_watched; i++)
@@ -82,7 +82,7 @@ static void wake(struct wb__camaps *m)
 		wb_timer_start(m->timer, 0, 0);
 }
 
-/* ---- what should be, and what is ---- */
+/* ---- what the map should be, and what it is ---- */
 
 static json_t *owners(const struct space *s)
 {
@@ -100,7 +100,7 @@ static json_t *owners(const struct space *s)
 	return list;
 }
 
-/* Others may own it too; ours have to. */
+/* True when the map has our content and our owners.  It may have other owners too. */
 static bool is_as_wanted(const struct space *s)
 {
 	const struct wb_kube_watch *w = watch_of(s->m, s->ns);
@@ -137,13 +137,13 @@ static void on_written(void *cookie, const struct wb_kube_reply *r)
 		if (!s->is_changed)
 			snprintf(s->written, sizeof(s->written), "%s",
 				wb_kube_meta(r->body, "resourceVersion"));
-		/* The watch brings what was written; until then it is not written again. */
+		/* Do not write again before the watch has shown what was written. */
 		s->next_ns = wb_now_ns(&wb_clock_real) + RETRY_NS / 4;
 	}
 	wb_timer_start(s->m->timer, RETRY_NS / 4, 0);
 }
 
-/* What is not kept is never as wanted, and whoever wrote it reads why it has gone. */
+/* A ca.crt that is too long to keep is always overwritten.  Log why, for whoever wrote it. */
 static void say_long(struct space *s)
 {
 	const json_t *o = wb_kube_watch_get(watch_of(s->m, s->ns), s->ns, WB__CA_CONFIGMAP);
@@ -198,7 +198,7 @@ static void sweep(void *cookie)
 		return;
 	while ((s = *at)) {
 		if (!json_object_size(s->owner)) {
-			*at = s->next; /* it goes with its owners */
+			*at = s->next; /* Kubernetes deletes the map with its owners */
 			free_space(s);
 			continue;
 		}
@@ -237,7 +237,7 @@ void wb__camaps_set(struct wb__camaps *m, const char *pem)
 		return;
 	copy = wb_strdup(pem);
 	if (!copy)
-		return; /* the next reading tries again */
+		return; /* the caller sets it again in a few seconds */
 	wb_free(m->pem);
 	m->pem = copy;
 	wake(m);
@@ -259,7 +259,7 @@ void wb__camaps_owner(
 		m->space = s;
 	}
 	if (!s || is_there == !!json_object_get(s->owner, uid))
-		return; /* told at each change of it */
+		return; /* known already */
 	if (is_there)
 		json_object_set_new(s->owner, uid, json_string(name));
 	else
@@ -269,7 +269,8 @@ void wb__camaps_owner(
 	wake(m);
 }
 
-/* Whoever may write ConfigMaps in a namespace fills the one of that name as he likes. */
+/* Whoever may write ConfigMaps in a namespace can put anything into this one, so only the parts
+ * that we need are kept. */
 static void trim(void *cookie, json_t *map)
 {
 	size_t n = wb_kube_lean_map(map, KEY);

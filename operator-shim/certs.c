@@ -31,8 +31,8 @@ struct wb__certs {
 	struct wb__pki pki; /* what the Secret holds */
 	char *version; /* of the Secret, or NULL; owned */
 	struct wb__pki fresh; /* being written */
-	char *told; /* certificate that on_pair had; owned */
-	struct wb__camaps *maps; /* while leading */
+	char *told; /* certificate that was last passed to on_pair; owned */
+	struct wb__camaps *maps; /* writes only while leading */
 	bool is_leading;
 };
 
@@ -138,7 +138,7 @@ static void on_written(void *cookie, const struct wb_kube_reply *r)
 
 	c->rq = NULL;
 	if (r->err.code) {
-		/* 409: somebody else wrote; what is there is read again. */
+		/* 409: somebody else wrote first; the Secret is read again. */
 		WB_LOG_WRN(MOD, "certificate not written", WB_S("why", r->err.msg));
 		wb__pki_finish(&c->fresh);
 		wb_timer_start(c->timer, SOON_NS, 0);

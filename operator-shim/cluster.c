@@ -26,12 +26,12 @@ struct wb__cluster {
 	struct wb__cluster_cb cb;
 	struct wb_kube *kube; /* for watches and certificates */
 	struct wb_kube *claims; /* for the Leases of namespaces; NULL = all are watched */
-	struct wb__lead *lead; /* on a thread: what we have to do must not cost the lead */
+	struct wb__lead *lead; /* on its own thread: other work must not cost the lead */
 	struct wb__readers *readers;
 	struct wb__certs *certs; /* NULL = agents show no tokens */
 	uint64_t transitions; /* of the lease that we hold */
 	struct wb__events *events;
-	struct wb__scopes *scopes; /* while leading */
+	struct wb__scopes *scopes; /* NULL = we do not serve */
 	char instance[WB_SPEC_NAME_MAX + 1];
 	struct wb__cluster_opts o; /* its strings are borrowed */
 	char release[WB_SPEC_NAMESPACE_MAX + WB_SPEC_NAME_MAX +
@@ -46,13 +46,13 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-/* ---- what serve tells ---- */
+/* ---- calls that serve makes ---- */
 
 void wb__cluster_authenticate(
 	struct wb__cluster *c, uint32_t peer, const struct wb_serve_claim *claim)
 {
 	if (!c)
-		return; /* closed at the deadline of its HELLO, and it comes again */
+		return; /* the agent is closed at the deadline of its HELLO, and comes again */
 	if (c->scopes)
 		wb__scopes_ask(c->scopes, peer, claim);
 	else
@@ -124,7 +124,7 @@ static int connect_one(struct wb__cluster *c, const struct wb__cluster_opts *o,
 
 /* ---- leading ---- */
 
-/* What must not wait for something else has a client, and with it a queue, of its own. */
+/* Requests that must not wait for others have a client, and so a queue, of their own. */
 static int connect_scope(void *cookie, bool is_for_status, struct wb_kube **out)
 {
 	const struct wb_kube_opts status = {0},
@@ -179,7 +179,7 @@ static void on_serve(void *cookie)
 		c->cb.on_lost(c->cb.cookie, "out of memory");
 }
 
-/* Of two releases that want all objects one would undo what the other writes. */
+/* We do not serve as well: each of the two releases would undo what the other writes. */
 static void on_idle(void *cookie, const char *rival)
 {
 	struct wb__cluster *c = cookie;
@@ -202,7 +202,7 @@ static void on_leading(void *cookie, uint64_t transitions)
 
 	WB_LOG_INFO(MOD, "leading", WB_U("transitions", transitions));
 	c->transitions = transitions;
-	wb__certs_lead(c->certs); /* those of an idle one can be seen, too */
+	wb__certs_lead(c->certs); /* also if we stay idle: agents see our certificate */
 }
 
 static void on_lost(void *cookie, const char *why)
@@ -210,7 +210,7 @@ static void on_lost(void *cookie, const char *why)
 	struct wb__cluster *c = cookie;
 
 	c->is_leading = false;
-	wb__scopes_stop(c->scopes); /* another writes them now */
+	wb__scopes_stop(c->scopes); /* another replica writes statuses now */
 	c->scopes = NULL;
 	wb_metric_set(wb_serve_own_metrics(c->serve), WB_SM_LEADER, NULL, 0);
 	c->cb.on_lost(c->cb.cookie, why);
@@ -234,7 +234,7 @@ static void on_other(void *cookie, const char *address)
 
 /* ---- life ---- */
 
-/* What must not wait for something else has a client, and with it a queue, of its own. */
+/* Requests that must not wait for others have a client, and so a queue, of their own. */
 static int connect_api(struct wb__cluster *c, const struct wb__cluster_opts *o, struct wb_err *err)
 {
 	const struct wb_kube_opts all = {0}, claims = {.per_s = 10, .burst = 32, .in_flight = 4};
@@ -313,7 +313,7 @@ int wb__cluster_start(struct wb_loop *loop, struct wb_serve *serve,
 	c->loop = loop;
 	c->serve = serve;
 	c->cb = *cb;
-	/* Events take at most 128 characters here. */
+	/* reportingInstance of an Event may have at most 128 characters. */
 	snprintf(c->instance, sizeof(c->instance), "%.100s-%08x", o->name,
 		(unsigned)wb_kube_random());
 	c->o = *o;
@@ -371,7 +371,8 @@ struct wb__readers *wb__cluster_readers(const struct wb__cluster *c)
 
 const char *wb__cluster_why_unready(const struct wb__cluster *c)
 {
-	uint64_t last_ok_ns = wb__lead_last_ok_ns(c->lead); /* looked at all the time, by all */
+	uint64_t last_ok_ns =
+		wb__lead_last_ok_ns(c->lead); /* each replica reads the Lease all the time */
 
 	if (!last_ok_ns || now_ns() - last_ok_ns > STALE_NS)
 		return "the API server does not answer";

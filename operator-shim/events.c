@@ -15,7 +15,7 @@
 
 #define MOD "events"
 #define IN_FLIGHT 4
-/* So many occurrences between two looks are one look. */
+/* Wait this long after an occurrence, so that many of them cause one look at what to write. */
 #define LOOK_NS (20 * WB_NS_PER_MS)
 
 /* A write under way. */
@@ -54,7 +54,7 @@ static void on_written(void *cookie, const struct wb_kube_reply *r)
 {
 	struct slot *slot = cookie;
 	struct wb__events *e = slot->e;
-	bool is_gone = r->status == 404 && !slot->is_new; /* they are kept for an hour */
+	bool is_gone = r->status == 404 && !slot->is_new; /* Events are kept for an hour */
 	bool is_there = r->status == 409 && slot->is_new;
 	bool has_failed = r->err.code && !is_gone && !is_there;
 
@@ -112,7 +112,7 @@ static void on_timer(void *cookie)
 	e->due_ns = UINT64_MAX;
 	while ((slot = free_slot(e)) && wb_kube_series_next(e->series, now_ns(), &w))
 		send(e, slot, &w);
-	if (slot) /* else what ends looks again */
+	if (slot) /* else the end of a write calls this again */
 		wake(e, wb_kube_series_due(e->series, now_ns()));
 }
 
@@ -154,7 +154,7 @@ void wb__events_stop(struct wb__events *e)
 	if (!e)
 		return;
 	wb_timer_destroy(e->timer);
-	wb_kube_destroy(e->kube); /* its callbacks come no more */
+	wb_kube_destroy(e->kube); /* no callback comes after this */
 	wb_kube_series_destroy(e->series);
 	wb_free(e);
 }

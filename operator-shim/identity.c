@@ -63,7 +63,7 @@ static int check_pod(const struct wb__identity *d, const struct wb_kube_who *who
 	const json_t *pod = wb_kube_watch_get(d->pods, who->ns, who->pod);
 	const char *name = strchr(object, '/') + 1;
 
-	/* Who it is is known, but not to those who look at the object. */
+	/* We know whose token it is, but no object of another namespace reports the refusal. */
 	if (strlen(who->ns) != (size_t)(name - 1 - object) ||
 		strncmp(object, who->ns, strlen(who->ns)) != 0)
 		return wb_err_set(err, -EACCES,
@@ -145,7 +145,7 @@ void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_ser
 		.method = "POST", .path = WB_KUBE_REVIEWS, .done = on_review, .cookie = v};
 
 	if (!v)
-		return; /* it is closed at the deadline of its HELLO, and comes again */
+		return; /* the agent is closed at the deadline of its HELLO, and comes again */
 	call.body = wb_kube_review_body(c->token, c->object, v->n);
 	if (!call.body || wb_kube_send(d->reviews, &call, &v->rq) < 0) {
 		free_review(v);
@@ -156,8 +156,8 @@ void wb__identity_ask(struct wb__identity *d, uint32_t peer, const struct wb_ser
 	json_decref(call.body);
 }
 
-/* Else, when a thousand agents come at once, what is done for those that gave up waiting would make
- * others wait until they give up. */
+/* Without this, when a thousand agents come at once, reviews for agents that have given up would
+ * make others wait until they give up too. */
 void wb__identity_forget(struct wb__identity *d, uint32_t peer)
 {
 	struct review *v = d->review;
@@ -172,10 +172,10 @@ void wb__identity_forget(struct wb__identity *d, uint32_t peer)
 
 /* ---- pods ---- */
 
-/* What trim() left of it: */
-#define LIVE "live" /* it has not ended */
-#define SIDECAR "sidecar" /* it has an agent */
-#define UNSCHEDULED "unscheduled" /* why it has no node; absent when it has */
+/* Keys that trim() adds to a pod: */
+#define LIVE "live" /* the pod has not ended, and is not being deleted */
+#define SIDECAR "sidecar" /* the pod has a container with an agent */
+#define UNSCHEDULED "unscheduled" /* why the pod has no node; absent: see unscheduled() */
 
 static void tell(struct wb__identity *d, const json_t *pod)
 {
@@ -205,7 +205,7 @@ void wb__identity_tell(struct wb__identity *d, const char *ns, const char *name)
 	}
 }
 
-/* @pod is of that object from now on. */
+/* From now on @pod belongs to @object. */
 static void enter(struct wb__identity *d, const char *key, const char *object, json_t *pod)
 {
 	json_t *all = json_object_get(d->of, object);
@@ -218,7 +218,7 @@ static void enter(struct wb__identity *d, const char *key, const char *object, j
 	json_object_set_new(d->label, key, json_string(object));
 }
 
-/* It is of that object no more. */
+/* The pod does not belong to @object any more, so its agent is disconnected. */
 static void leave(struct wb__identity *d, const char *key, const char *object, const char *why)
 {
 	json_t *all = json_object_get(d->of, object);
@@ -289,8 +289,8 @@ static const char *text_at(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* What its scheduler says of a pod that has no node; NULL = it has one, or was not looked at yet.
- */
+/* What the scheduler says of a pod that has no node; NULL = the pod has a node, or the scheduler
+ * has not looked at it yet. */
 static json_t *unscheduled(const json_t *status)
 {
 	const json_t *c;
@@ -308,7 +308,7 @@ static json_t *unscheduled(const json_t *status)
 	return NULL;
 }
 
-/* A thousand pods are kept: only what is looked at. */
+/* There may be thousands of pods, so only the parts that we use are kept. */
 static void trim(void *cookie, json_t *pod)
 {
 	static const char *const kept[] = {

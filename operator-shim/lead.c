@@ -18,10 +18,10 @@
 #define TEXT_MAX 600
 #define COUNT_NS WB_NS_PER_S
 
-/* In the order in which they can come. */
+/* What the thread reports, in the order in which it can happen. */
 enum news { NEWS_OTHER, NEWS_LEADING, NEWS_IDLE, NEWS_SERVE, NEWS_LOST, NEWS_RELEASED, NEWS_COUNT };
 
-/* A side of the mailbox: written by the other one, which then wakes it. */
+/* One side of the mailbox.  The other side writes, and then wakes this side by its eventfd. */
 struct side {
 	int fd;
 	struct wb_watch *watch;
@@ -36,13 +36,13 @@ struct wb__lead {
 	struct side here, there;
 	_Atomic uint64_t last_ok_ns;
 
-	pthread_mutex_t lock; /* for what follows */
+	pthread_mutex_t lock; /* for the fields down to is_to_stop */
 	bool is_news[NEWS_COUNT];
 	uint64_t transitions;
-	char text[NEWS_COUNT][TEXT_MAX]; /* of each that has one, the last */
+	char text[NEWS_COUNT][TEXT_MAX]; /* the last text of each kind */
 	bool is_to_release, is_to_stop;
 
-	/* The thread's. */
+	/* Used by the thread alone, once it runs. */
 	struct wb_loop *loop;
 	struct wb_kube *kube;
 	struct wb_kube_lease *lease;
@@ -54,7 +54,7 @@ static void wake(const struct side *s)
 {
 	uint64_t one = 1;
 
-	/* Fails when it is awake already. */
+	/* Fails only when the counter is full; then the side is awake already. */
 	if (write(s->fd, &one, sizeof(one)) < 0)
 		assert(errno == EAGAIN);
 }
@@ -135,7 +135,7 @@ static void end_claim(struct wb__lead *l)
 	l->claim = NULL;
 }
 
-/* Nor do we take it again, until it is known on the other side that we end. */
+/* Stop with the Lease.  So after a loss we do not take it again before the operator ends. */
 static void end_lease(struct wb__lead *l)
 {
 	end_claim(l);
@@ -191,7 +191,7 @@ static void on_asked(void *cookie, int events)
 	l->is_to_release = false;
 	pthread_mutex_unlock(&l->lock);
 	if (is_to_stop)
-		end_thread(l); /* with which the loop has nothing left to wait for */
+		end_thread(l); /* then the loop has nothing left to wait for, and returns */
 	else if (is_to_release)
 		release(l);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weightbridge-operator: options, the loop, signals; the rest is serve's. */
+/* The program weightbridge-operator: sets up the loop, signals, TLS, ports and the cluster; serve/
+ * does the work. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/fault.h"
@@ -45,7 +46,7 @@ struct app {
 	bool is_stopping, is_lost;
 };
 
-/* ---- what serve asks of the world ---- */
+/* ---- calls that serve makes ---- */
 
 static uint64_t wall_ns(void *ctx)
 {
@@ -161,7 +162,7 @@ static void end_cluster(void *cookie)
 	a->cluster = NULL;
 }
 
-/* Not from inside the client's own callback. */
+/* The cluster must not be destroyed from inside a callback of its API client. */
 static void on_released(void *cookie)
 {
 	struct app *a = cookie;
@@ -366,7 +367,7 @@ static void read_ticket_key(struct app *a)
 	wb_kube_scrub(text);
 }
 
-/* Certificates are renewed in place. */
+/* The files of a certificate may be renewed in place, so they are read again each minute. */
 static void on_tls_timer(void *cookie)
 {
 	struct app *a = cookie;
@@ -397,7 +398,7 @@ static int start_tls(struct app *a, struct wb_err *err)
 		return rc;
 	}
 	if (a->o.tls_secret[0]) {
-		to.mode = WB_TLS_CERT; /* nobody gets in before it is there */
+		to.mode = WB_TLS_CERT; /* no agent gets in before there is a certificate */
 		return wb_tls_server_create(&to, &a->tls, err);
 	}
 	rc = wb_psk_read(a->o.psk_file, WBP_OPERATOR_PSK_ID, &psk, err);
@@ -410,8 +411,8 @@ static int start_tls(struct app *a, struct wb_err *err)
 	return rc;
 }
 
-/* Agents and those that have not said yet who they are; whom there is no room for is told so, for
- * which it needs a channel. */
+/* Agents, and peers that have not proved yet who they are.  The latter count twice: a peer for
+ * which there is no room also needs a channel, on which it is told so. */
 static uint32_t conns_max(const struct app *a)
 {
 	struct wb_budget_limits l;
@@ -435,9 +436,10 @@ static int start_listener(struct app *a, struct wb_err *err)
 	return wb_listen(a->loop, &lo, &cb, &a->listener, err);
 }
 
-/* Kubelet's alone: of short life, and the chart's NetworkPolicy lets nobody else near.  Where
- * nobody enforces that, pods of a hundred addresses find no place that is theirs for longer than
- * kubelet, which is on this node, takes to ask. */
+/* This port is for the kubelet alone: its connections are short, and the chart's NetworkPolicy lets
+ * nobody else connect.  Where that policy is not enforced, pods of a hundred addresses may connect.
+ * But a connection that has sent no request after PROBES_SLOW_NS makes room for others, and the
+ * kubelet, which is on this node, asks sooner than that. */
 static int start_probes(struct app *a, struct wb_err *err)
 {
 	struct wb_http_opts o = {.host = a->o.probes.host,
@@ -497,7 +499,8 @@ static int start(struct app *a, struct wb_err *err)
 	rc = wb_timer_create(a->loop, on_timer, a, &a->timer);
 	if (rc < 0)
 		return wb_err_set(err, rc, "timer: %s", wb_strerror(rc));
-	/* Before signals are ours: a file may be a pipe that nobody writes to. */
+	/* This comes before our signal handlers, so that a signal ends the program while it waits
+	 * for a file that is a pipe to which nobody writes. */
 	rc = start_serve(a, err);
 	if (rc == 0)
 		rc = start_signals(a, err);
@@ -538,7 +541,7 @@ int main(int argc, char **argv)
 	int rc, end = WB_CLI_EXIT_USAGE;
 
 	wb_kube_wipe_json();
-	(void)wb_open_files_raise(); /* a connection an agent */
+	(void)wb_open_files_raise(); /* each agent takes a connection */
 	rc = wb__operator_parse(argc, argv, &a.o, &err);
 	if (rc == WB_CLI_DONE)
 		return EXIT_SUCCESS;
@@ -547,7 +550,7 @@ int main(int argc, char **argv)
 		rc = start(&a, &err);
 	}
 	if (rc < 0) {
-		/* A refused file has one sentence a line: for people, not for the log. */
+		/* For a refused file there are several lines, for people and not for the log. */
 		fprintf(stderr, "weightbridge-operator: %s\n", err.msg);
 		finish(&a);
 		return end;

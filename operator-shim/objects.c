@@ -27,7 +27,7 @@
 #define SLICE_NS (5 * WB_NS_PER_MS) /* of reading specs, at a time */
 
 struct item {
-	struct item *next, **at; /* of all */
+	struct item *next, **at; /* in the list of all */
 	struct wb_kube_turn unread; /* while its spec waits to be read */
 	struct wb_kube_turn over; /* while there is no room for it */
 	char key[WB_SPEC_NAME_MAX + WB_SPEC_NAMESPACE_MAX + 2];
@@ -43,7 +43,7 @@ struct wb__objects {
 	struct wb_names by_key;
 	struct wb_kube_turns unread, over;
 	struct wb_timer *timer; /* while something is unread */
-	bool is_read; /* all that there were at first */
+	bool is_read; /* the specs of all objects of the first list were read */
 };
 
 static struct item *find(const struct wb__objects *d, const char *key)
@@ -137,7 +137,8 @@ static struct item *make_item(struct wb__objects *d, const json_t *o, const char
 	return i;
 }
 
-/* The same reader as for files: same defaults, same refusals.  @spec: of @o. */
+/* Read @spec as the spec of @o.  The reader is that for files, so defaults and refusals are the
+ * same. */
 static int read_spec(const json_t *o, const json_t *spec, const char *key, struct wb_spec **out,
 	struct wb_err *err)
 {
@@ -166,7 +167,7 @@ static int serve_it(struct wb__objects *d, struct item *i, const json_t *o, stru
 	const json_t *stored = json_object_get(o, "status");
 	struct wb_serve_object_desc desc = {.uid = uid_of(i->uid),
 		.term_min = d->p.term_min,
-		/* One that answers no spec only says that none was accepted. */
+		/* A status without observedGeneration only says that no spec was accepted. */
 		.stored = json_object_get(stored, "observedGeneration") ? stored : NULL,
 		.has_pods = d->p.identity != NULL};
 	json_t *accepted =
@@ -174,7 +175,7 @@ static int serve_it(struct wb__objects *d, struct item *i, const json_t *o, stru
 	struct wb_spec *spec = NULL, *before = NULL;
 	int rc = read_spec(o, json_object_get(o, "spec"), i->key, &spec, err);
 
-	/* Who led before has left what was in force. */
+	/* The leader before us has left in the status the spec that was in force. */
 	if (accepted && read_spec(o, accepted, i->key, &before, NULL) == 0 && rc == 0)
 		rc = wb_spec_check_update(before, spec, err);
 	desc.spec = rc == -EINVAL ? before : rc == 0 ? spec : NULL;
@@ -194,8 +195,9 @@ static int64_t generation_of(const json_t *o)
 	return json_integer_value(json_object_get(json_object_get(o, "metadata"), "generation"));
 }
 
-/* Whatever is said of it, its spec is judged once: most news is what we wrote ourselves.  What was
- * refused for want of memory is tried again; for want of room, when there is some. */
+/* Whether the spec of @generation is to be judged.  Each spec is judged once, since most changes of
+ * an object are our own writes.  A spec refused for lack of memory is tried again at each change,
+ * and one refused for lack of room when fill_room() finds room. */
 static bool is_news(const struct item *i, int64_t generation)
 {
 	const struct wb__status *st = &i->status;
@@ -250,7 +252,7 @@ static void on_timer(void *cookie)
 
 static void read_later(struct wb__objects *d, struct item *i)
 {
-	/* Short of memory: the next change brings it again. */
+	/* When memory is short, the next change of the object comes here again. */
 	if (wb_kube_turns_push(&d->unread, i->ns, &i->unread) == 0)
 		wb_timer_start(d->timer, 0, 0);
 }
@@ -275,14 +277,14 @@ static void on_put(void *cookie, json_t *o)
 	if (!i)
 		i = make_item(d, o, key);
 	if (!i)
-		return; /* the next change brings it again */
+		return; /* the next change of the object comes here again */
 	wb__status_seen(&i->status, o);
 	if (is_news(i, generation_of(o)))
 		read_later(d, i);
 }
 
-/* One that there was no room for takes the place of one that has gone: of its own namespace, or of
- * all.  Of each namespace the one that has waited longest is asked. */
+/* An object has gone, and may have left room in its namespace, or in all, for an object that waits
+ * for room.  Of each namespace the object that has waited longest is tried. */
 static void fill_room(struct wb__objects *d)
 {
 	for (size_t n = d->over.n_lane; n; n--) {
@@ -323,7 +325,7 @@ static void on_gone(void *cookie, json_t *o)
 		leave(d, i, "the object was deleted");
 }
 
-/* @ns: "" = of all. */
+/* @ns: "" = all namespaces. */
 static void leave_all(struct wb__objects *d, const char *ns, const char *why)
 {
 	struct item *next;
@@ -358,10 +360,10 @@ static void on_synced(void *cookie)
 	struct wb__objects *d = cookie;
 
 	WB_LOG_INFO(MOD, "objects listed", WB_U("count", wb_kube_watch_count(d->watch)));
-	wb_timer_start(d->timer, 0, 0); /* all are read, also when there are none */
+	wb_timer_start(d->timer, 0, 0); /* on_timer() then sets is_read, even without objects */
 }
 
-/* kubectl keeps the whole object once more in there. */
+/* `kubectl apply` keeps a copy of the whole object in an annotation. */
 static void trim(void *cookie, json_t *o)
 {
 	(void)cookie;

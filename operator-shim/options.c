@@ -17,7 +17,7 @@ static bool is_lease(const char *s)
 	return wb_cli_is_object(s, 317) && strchr(s, '/') - s < 64;
 }
 
-/* A pod knows its IPv6 address without brackets. */
+/* Add the brackets of an IPv6 address: a pod knows its own address without them. */
 static void put_brackets(const char *addr, char *out, size_t bytes)
 {
 	const char *colon = strrchr(addr, ':');
@@ -37,19 +37,20 @@ static bool is_reachable(const char *s)
 	return wb_cli_addr(text, &a) == 0 && a.host[0];
 }
 
-/* It becomes part of a path. */
+/* The namespace becomes part of a path. */
 static bool is_namespace(const char *s)
 {
 	return *s && strlen(s) <= 63 && !s[strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-")];
 }
 
-/* It becomes part of a certificate. */
+/* The name becomes part of a certificate. */
 static bool is_dns_name(const char *s)
 {
 	return strlen(s) <= 253 && !s[strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789.-")];
 }
 
-/* Others may follow, and --memory too: only whether it can be read is known now. */
+/* Other budgets and --memory may follow on the command line, so the budget is compared with the
+ * limits for a very large memory only. */
 static bool is_budget(const char *s)
 {
 	struct wb_budget_limits any;

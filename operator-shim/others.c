@@ -20,15 +20,15 @@
 #define MOD "cluster"
 #define DEAD_NS (60 * WB_NS_PER_S)
 #define LOOK_NS WB_NS_PER_S
-#define WAIT_NS (30 * WB_NS_PER_S) /* for a list that fails; then all are served */
+#define WAIT_NS (30 * WB_NS_PER_S) /* while the list fails; then all are served */
 
-/* A namespace with such a Lease. */
+/* A namespace with a Lease WB__SCOPE_LEASE. */
 struct space {
 	struct space *next;
 	char ns[WB_SPEC_NAMESPACE_MAX + 1];
 	char release[WB_KUBE_LEASE_HOLDER];
-	uint64_t seen_ns; /* when it became what it is */
-	bool is_theirs; /* as it was told */
+	uint64_t seen_ns; /* when the Lease last changed, by our clock */
+	bool is_theirs; /* as on_changed was last told */
 };
 
 struct wb__others {
@@ -89,7 +89,7 @@ static void on_put(void *cookie, json_t *lease)
 	bool is_renamed;
 
 	if (!s)
-		return; /* it is renewed in a few seconds */
+		return; /* the next renewal, in a few seconds, comes here again */
 	wb_kube_lease_holder(lease, holder);
 	is_renamed = strcmp(s->release, holder) != 0;
 	memcpy(s->release, holder, sizeof(holder));
@@ -121,7 +121,8 @@ static void on_synced(void *cookie)
 	know(cookie);
 }
 
-/* One failure says nothing yet, and who serves too early writes into objects of another. */
+/* A single failure says nothing yet, and an operator that begins too early would write into objects
+ * that another release serves. */
 static void give_up(struct wb__others *t)
 {
 	const struct wb_kube_watch_stats *st = wb_kube_watch_get_stats(t->watch);
@@ -145,7 +146,8 @@ static void on_timer(void *cookie)
 	give_up(t);
 }
 
-/* There is one in each namespace that somebody made one in. */
+/* Anybody may make such a Lease in a namespace of their own, so only the parts that we need are
+ * kept. */
 static void trim(void *cookie, json_t *lease)
 {
 	(void)cookie;

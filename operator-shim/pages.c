@@ -29,7 +29,7 @@ static int metrics(struct wb__pages *p, const char *object, struct wb_http_reply
 	return 0;
 }
 
-/* The loop answers, so it turns. */
+/* That the loop answers is the proof that it runs. */
 static int healthz(struct wb__pages *p, const char *object, struct wb_http_reply *r)
 {
 	(void)p;
@@ -118,7 +118,7 @@ struct page {
 	const char *path;
 	page_fn fn;
 	enum reader reader;
-	bool is_leaders; /* a standby knows nothing of it */
+	bool is_leaders; /* only the leader knows the content */
 };
 
 static const struct page pages[] = {
@@ -175,7 +175,7 @@ static void on_reader(void *cookie, int rc, const char *sentence)
 static int find_out(
 	struct wb__pages *p, const char *token, const char *object, struct wb_http_request *rq)
 {
-	char turn[1 + WB_HTTP_SOURCE_TEXT] = "@"; /* no namespace's */
+	char turn[1 + WB_HTTP_SOURCE_TEXT] = "@"; /* so it is no namespace */
 	struct wb__reader who = {
 		.token = token, .object = object, .path = "/metrics", .turn = turn};
 	struct wb_http_held *held = wb_http_hold(rq);
@@ -187,7 +187,7 @@ static int find_out(
 	return -EINPROGRESS;
 }
 
-/* 0: yes; -EACCES: @r says why not; -EINPROGRESS: that is being found out. */
+/* 0: yes; -EACCES: @r says why not; -EINPROGRESS: it is being found out. */
 static int may_read(struct wb__pages *p, const struct page *page, const char *object,
 	struct wb_http_request *rq, struct wb_http_reply *r)
 {
@@ -230,7 +230,7 @@ static void send_to_leader(const struct wb__pages *p, const char *path, const ch
 	wb_buf_printf(&r->body, "the leader has it, at %s\n", host);
 }
 
-/* It becomes part of a header. */
+/* @object becomes part of a header. */
 static bool is_plain(const char *object)
 {
 	return !object ||
@@ -238,7 +238,7 @@ static bool is_plain(const char *object)
 		       !object[strspn(object, "abcdefghijklmnopqrstuvwxyz0123456789.-/")]);
 }
 
-/* A reader may take as long as a minute for it: it counts among what is kept for its object. */
+/* A slow reader may hold a page for a minute, so its bytes are charged to the object. */
 static int charge(struct wb__pages *p, const char *object, struct wb_http_reply *r)
 {
 	struct wb_err err = {0};

@@ -17,7 +17,7 @@
 #define CA_DAYS 1095
 #define CERT_DAYS 90
 #define BACKDATE_S 300 /* clocks of pods differ */
-#define SPREAD_S 900 /* until every agent has heard of a new authority */
+#define SPREAD_S 900 /* by then every agent has heard of a new authority */
 #define AUTHORITIES_MAX 4
 
 /* ---- reading ---- */
@@ -50,8 +50,8 @@ static EVP_PKEY *read_key(const char *pem)
 }
 
 /*
- * A key in PEM carries its public half: one whose private half is damaged still fits the
- * certificate, and what it signs nobody accepts.
+ * A key in PEM also contains its public half.  If its private half is damaged, it still seems to
+ * fit the certificate, but nobody accepts what it signs.
  */
 static bool is_whole(EVP_PKEY *k)
 {
@@ -79,7 +79,7 @@ static int64_t seconds_of(const ASN1_TIME *t)
 	return t && ASN1_TIME_to_tm(t, &tm) ? (int64_t)timegm(&tm) : 0;
 }
 
-/* Began, and more than a third of its time is left. */
+/* The certificate is valid already, and more than a third of its time is left. */
 static bool is_fresh(const X509 *x, uint64_t wall_s)
 {
 	int64_t from = seconds_of(X509_get0_notBefore(x)), to = seconds_of(X509_get0_notAfter(x));
@@ -104,7 +104,8 @@ static bool is_signed_by(X509 *x, X509 *ca)
 	return ok;
 }
 
-/* Of one of the authorities; of an older one only while the newest is news. */
+/* The newest authority has signed @x, or an older one has and the newest is not known to all yet.
+ */
 static bool is_trusted(X509 *x, X509 **ca, size_t n, uint64_t wall_s)
 {
 	int64_t made = seconds_of(X509_get0_notBefore(ca[0])) + BACKDATE_S;
@@ -258,7 +259,7 @@ static void replace(char **at, char *text)
 	*at = text;
 }
 
-/* Both, or nothing. */
+/* Replace both, or neither if one is missing. */
 static bool replace_both(char **cert, char *cert_pem, char **key, char *key_pem)
 {
 	if (!cert_pem || !key_pem) {
@@ -301,7 +302,7 @@ static bool make_cert(struct wb__pki *p, const struct wb__pki_want *w)
 	X509 *ca = NULL, *x = NULL;
 	bool ok = k && ca_key && read_certs(p->ca, &ca, 1);
 
-	/* The names are in the extension; this one is for people. */
+	/* Clients check the names in the extension; this name is for people. */
 	if (ok)
 		x = begin(k, "weightbridge operator", w->wall_s, CERT_DAYS);
 	ok = x && X509_set_issuer_name(x, X509_get_subject_name(ca)) == 1 &&

@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define UNDER_WAY 8
-/* Under way or waiting, in all and of who takes a turn: questions, and who waits for their answers.
- */
+/* Limits of open questions, and of callers that wait for their answers: in all, and for each that
+ * takes turns (struct wb__reader). */
 #define ASKS_MAX 256
 #define ASKS_TURN_MAX 32
 #define WAITERS_MAX 1024
@@ -31,11 +31,11 @@ struct waiter {
 
 struct ask {
 	struct ask *next;
-	struct wb_kube_turn turn; /* until it is sent */
+	struct wb_kube_turn turn; /* place in the queue until it is sent */
 	struct wb__readers *r;
 	struct wb_kube_rq *rq; /* NULL = not sent */
 	uint8_t key[WB_KUBE_ANSWER_KEY];
-	char turn_of[TURN_BYTES]; /* whoever asked first */
+	char turn_of[TURN_BYTES]; /* of the caller that asked first */
 	char *token; /* owned, secret; NULL once it is sent */
 	char *object; /* owned; NULL = metrics */
 	const char *path; /* of metrics; static text */
@@ -47,7 +47,7 @@ struct wb__readers {
 	struct ask *ask; /* owned */
 	struct wb_kube_turns turns;
 	unsigned under_way;
-	uint8_t secret[WB_MAC_BYTES]; /* of this run: a key of an answer is of no use elsewhere */
+	uint8_t secret[WB_MAC_BYTES]; /* new in each run: keys of answers are useless elsewhere */
 	struct wb_kube_answers answers;
 };
 

@@ -18,11 +18,11 @@
 #include <string.h>
 
 #define MOD "cluster"
-/* This loop may be late, and then the namespace is still ours; who leads the release is found out
+/* Long, since the namespace must stay ours while this loop is late.  Which replica leads is decided
  * elsewhere (lead.h). */
 #define HELD_NS (60 * WB_NS_PER_S)
 #define RENEW_NS (5 * WB_NS_PER_S)
-/* Longer than a first answer takes; then others do not wait for that namespace any more. */
+/* Longer than a first answer takes.  Later, other namespaces do not wait for this one any more. */
 #define UNKNOWN_NS (15 * WB_NS_PER_S)
 #define UNLISTED_NS (60 * WB_NS_PER_S)
 #define LOOK_NS WB_NS_PER_S
@@ -30,12 +30,12 @@
 struct scope {
 	struct wb__scopes *s;
 	char ns[WB_SPEC_NAMESPACE_MAX + 1]; /* "" = all */
-	struct wb_kube_lease *lease; /* NULL = of all */
+	struct wb_kube_lease *lease; /* NULL = the scope is all namespaces */
 	char rival[WB_KUBE_LEASE_HOLDER]; /* release that serves it; "" = not known */
-	uint64_t since_ns; /* that it is ours, or that nobody knows whose it is */
-	bool is_silent; /* nor will anybody soon: its Lease can neither be read nor made */
-	bool was_ready; /* it was known once what is there */
-	struct wb__identity *identity; /* while it is served here, as the rest */
+	uint64_t since_ns; /* since when it is ours, or nobody knows whose it is */
+	bool is_silent; /* its Lease can neither be read nor made, or not be renewed */
+	bool was_ready; /* why_unready() was NULL once */
+	struct wb__identity *identity; /* this and the rest: while it is served here */
 	struct wb__statuses *statuses;
 	struct wb__objects *objects;
 };
@@ -45,8 +45,8 @@ struct wb__scopes {
 	char release[320], address[300];
 	struct scope *scope; /* owned */
 	size_t n;
-	struct wb_timer *timer; /* NULL = of all */
-	struct wb__others *others; /* who serves what of all namespaces; NULL = of some */
+	struct wb_timer *timer; /* NULL = we serve all namespaces */
+	struct wb__others *others; /* namespaces that others serve; NULL = we serve some only */
 };
 
 static uint64_t now_ns(void)
@@ -54,9 +54,9 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-/* ---- which one ---- */
+/* ---- the scope of an object ---- */
 
-/* Of "namespace/name"; NULL: it is not watched. */
+/* The scope of object "namespace/name"; NULL = its namespace is not watched. */
 static struct scope *scope_of(const struct wb__scopes *s, const char *object)
 {
 	size_t n = strcspn(object, "/");
@@ -88,7 +88,7 @@ void wb__scopes_event(struct wb__scopes *s, const struct wb_serve_event *e)
 
 /* ---- namespaces that another release serves ---- */
 
-/* Of the object "namespace/name", in @c; NULL = we do, or it is not known. */
+/* The release that serves object "namespace/name" of scope @c; NULL = we do, or it is not known. */
 static const char *rival_of(const struct wb__scopes *s, const struct scope *c, const char *object)
 {
 	char ns[WB_SPEC_NAMESPACE_MAX + 1];
@@ -138,7 +138,7 @@ static void note_silent(struct scope *c)
 
 #define REFUSAL_MAX 900
 
-/* Told later, as serve wants it. */
+/* Told later, from the loop: serve does not allow an answer before its call has returned. */
 struct refusal {
 	struct wb_serve *serve;
 	uint32_t peer;
@@ -159,7 +159,7 @@ void wb__scopes_refuse(
 	struct refusal *r = wb_zalloc(1, sizeof(*r));
 
 	if (!r)
-		return; /* it is closed at its deadline, and comes again */
+		return; /* the agent is closed at its deadline, and comes again */
 	r->serve = serve;
 	r->peer = peer;
 	snprintf(r->text, sizeof(r->text), "%s", sentence);
@@ -270,7 +270,8 @@ static void note_rival(struct scope *c)
 	say_idle(c->s, c->ns, c->rival);
 }
 
-/* Only this namespace is left: its Lease is what others may write, and not what we live by. */
+/* Stop serving this namespace, and nothing else: people with rights in the namespace may write its
+ * Lease. */
 static void on_taken(void *cookie, const char *why)
 {
 	struct scope *c = cookie;
@@ -286,11 +287,11 @@ static void on_taken(void *cookie, const char *why)
 	unserve(c);
 	wb_kube_lease_holder(record, holder);
 	if (record && !*holder)
-		return; /* nobody's: taken again at the next look */
+		return; /* nobody holds it: we take it again at the next look */
 	if (record && strcmp(holder, c->s->release) != 0)
 		note_rival(c);
 	else
-		note_silent(c); /* it was not renewed in time */
+		note_silent(c); /* we did not renew it in time */
 }
 
 static void on_other(void *cookie, const char *holder, const char *address)
@@ -313,7 +314,7 @@ static void on_timer(void *cookie)
 	}
 }
 
-/* Of all namespaces there is one scope. */
+/* Where we serve all namespaces there is one scope. */
 static void on_known(void *cookie)
 {
 	struct wb__scopes *s = cookie;
@@ -396,7 +397,7 @@ void wb__scopes_stop(struct wb__scopes *s)
 
 static const char *why_unready(const struct scope *c)
 {
-	bool is_some = *c->ns != '\0'; /* of all there is nothing else to go on with */
+	bool is_some = *c->ns != '\0'; /* all: there is no other scope to serve meanwhile */
 
 	if (!c->objects && !*c->rival && !c->is_silent)
 		return "it is not known yet who serves each namespace";

@@ -20,20 +20,24 @@
 
 #define MOD "status"
 #define WRITE_EVERY_NS WB_NS_PER_S
-/* The end of a transfer, and the like (wb_kube_is_news()): who trains reads it in the next step. */
+/* For what cannot wait (wb_kube_is_news()), such as the end of a transfer: a training program may
+ * read it in its next step. */
 #define NEWS_EVERY_NS (WB_NS_PER_S / 2)
-/* Comparing a status of 500 engines takes a millisecond. */
+/* A changed status that waits is compared again after this time, since that takes a millisecond
+ * for 500 engines. */
 #define LOOK_AGAIN_NS (100 * WB_NS_PER_MS)
-/* The rest wait here, where they take turns, and not in the client's queue. */
+/* Writes at a time.  The others wait here, where namespaces take turns, and not in the client's
+ * queue. */
 #define IN_FLIGHT 8
-/* Agents report in bursts: so many changes are one look. */
+/* Agents report in bursts: we wait this long, so that one look finds many changes. */
 #define LOOK_NS (20 * WB_NS_PER_MS)
-/* So many are compared with what is stored before something else has its turn. */
+/* So many statuses are compared with the stored ones before other work has its turn. */
 #define SLICE 16
-/* Each object has its own in between, so that they do not come all at once. */
+/* Each object has an interval of its own, CONFIRM_NS and a part of CONFIRM_SPREAD_NS, so that
+ * confirmations do not come all at once. */
 #define CONFIRM_NS (240 * WB_NS_PER_S)
 #define CONFIRM_SPREAD_NS (60 * WB_NS_PER_S)
-/* How long a resource that is older than this operator is taken as it is. */
+/* How long new fields are left out after a resource (CRD) that does not know them was found. */
 #define OLD_NS (600 * WB_NS_PER_S)
 
 struct wb__statuses {
@@ -41,10 +45,10 @@ struct wb__statuses {
 	struct wb_serve *serve;
 	const struct wb_kube_watch *watch;
 	struct wb_timer *timer;
-	struct wb_dues dues; /* when to look at which */
+	struct wb_dues dues; /* when to look at which status */
 	struct wb_kube_turns turns;
 	unsigned n_writing;
-	uint64_t old_until_ns; /* the resource does not know all fields */
+	uint64_t old_until_ns; /* until then new fields are left out */
 	char name[128];
 };
 
@@ -53,7 +57,8 @@ static uint64_t now_ns(void)
 	return wb_now_ns(&wb_clock_real);
 }
 
-/* More than can be written now wait for their turn: that is no reason to come back. */
+/* When the timer is to fire.  Statuses that wait for their turn are a reason only when one of them
+ * can be written now. */
 static uint64_t next_ns(const struct wb__statuses *a)
 {
 	return a->turns.n && a->n_writing < IN_FLIGHT ? 0 : wb_dues_at(&a->dues);
@@ -69,7 +74,7 @@ static void arm(struct wb__statuses *a)
 		wb_timer_start(a->timer, at_ns > now ? at_ns - now : 0, 0);
 }
 
-/* Look at it then, or before. */
+/* Look at the status at @at_ns, or earlier if that is planned already. */
 static void look_by(struct wb__status *st, uint64_t at_ns)
 {
 	if (!st->due.is_in || at_ns < st->due.at_ns)
@@ -97,7 +102,7 @@ static uint64_t confirm_every(const struct wb__status *st)
 
 /* ---- one write ---- */
 
-/* What the watch has seen last, when somebody else has written meanwhile. */
+/* Somebody else has written meanwhile: continue from what the watch has seen last. */
 static void refresh(struct wb__status *st)
 {
 	const struct wb_kube_watch *w = st->all->watch;
@@ -115,7 +120,8 @@ static uint64_t hash_of(const char *version)
 	return wb_hash64(version, strlen(version), 0);
 }
 
-/* A write is of the version before it: whoever else wrote while ours was under way came after. */
+/* A write succeeds only on the version that it names, so if somebody else wrote while ours was
+ * under way, theirs came after ours. */
 static void keep_written(struct wb__status *st, const char *version)
 {
 	json_decref(st->written);
@@ -143,14 +149,14 @@ static bool is_too_new(struct wb__statuses *a, const struct wb_kube_reply *r)
 	return true;
 }
 
-/* Somebody else has written meanwhile, or deleted it: whoever may do that does so at will, and it
- * is no fault of anybody's.  Where the resource itself is gone there is a 404 without a reason. */
+/* Somebody else has written meanwhile, or deleted the object: that may happen at any time, and is
+ * no fault.  Where the resource itself (the CRD) is gone there is a 404 without a reason. */
 static bool is_overtaken(const struct wb_kube_reply *r)
 {
 	return r->status == 409 || (r->status == 404 && !strcmp(r->reason, "NotFound"));
 }
 
-/* 409: somebody wrote in between; the watch brings the version to write on. */
+/* 409: somebody wrote in between, and the watch shows the version to continue from. */
 static void not_applied(struct wb__status *st, const struct wb_kube_reply *r)
 {
 	uint64_t now = now_ns();
@@ -213,7 +219,7 @@ static void apply(struct wb__status *st, json_t *status)
 	wb_buf_finish(&b);
 }
 
-/* What is so, as far as this operator knows: of an object that it never served, what is stored. */
+/* The status as this operator knows it; of an object that it never served, the stored one. */
 static json_t *compose(struct wb__status *st)
 {
 	struct wb_kube_verdict v = {.generation = st->generation,
@@ -239,8 +245,8 @@ static json_t *compose(struct wb__status *st)
 	return status;
 }
 
-/* What may wait is held back until the second is over, and looked at again before when more has
- * changed. */
+/* Whether to write @status now.  A change that can wait is held back until next_write_ns, and
+ * looked at again before that if more has changed. */
 static bool is_to_go(struct wb__status *st, const json_t *status)
 {
 	uint64_t now = now_ns();
@@ -256,7 +262,7 @@ static bool is_to_go(struct wb__status *st, const json_t *status)
 	return !st->is_held;
 }
 
-/* It is its turn. */
+/* It is the turn of @st: write it if that is necessary. */
 static void write_one(struct wb__status *st)
 {
 	uint64_t looks = wb_serve_looks(st->all->serve, st->key);
@@ -277,13 +283,13 @@ static void write_one(struct wb__status *st)
 
 /* ---- who is next ---- */
 
-/* It waits for its turn, or is looked at again when it may be written. */
+/* Let @st wait for its turn if it may be written now; else plan when to look again. */
 static void look(struct wb__status *st)
 {
 	uint64_t now = now_ns(), at = st->next_news_ns;
 
 	if (!st->is_judged || st->rq || wb_kube_turns_has(&st->turn))
-		return; /* what ends looks again */
+		return; /* the end of the write, or the turn, comes here again */
 	if (!st->is_changed && wb_serve_looks(st->all->serve, st->key) == st->looks)
 		at = st->is_held ? st->next_write_ns : WB_MAX(st->next_write_ns, st->confirm_ns);
 	if (now < at)
@@ -359,7 +365,8 @@ static bool is_own(const struct wb__status *st, const char *version)
 	return false;
 }
 
-/* An earlier leader has confirmed it: we go on where it would have. */
+/* When to confirm first: where an earlier leader has confirmed, when that leader would have done it
+ * next. */
 static uint64_t first_confirm(const struct wb__status *st)
 {
 	uint64_t wall = wb_wall_ns(), last = wb_kube_confirmed_ns(st->written);
