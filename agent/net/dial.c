@@ -24,16 +24,16 @@ struct attempt {
 	int fd; /* -1: over, or not begun */
 };
 
-/* From a name to a connected socket.  Outlives its channel while a name is looked up. */
+/* The way from a name to a connected socket.  May outlive its channel while a name is looked up. */
 struct wb__dial {
 	uv_getaddrinfo_t req;
-	struct wb__tls_chan *chan; /* NULL: nobody waits any more */
+	struct wb__tls_chan *chan; /* NULL: it has ended */
 	struct addrinfo *list, *next; /* owned list; next to try */
 	struct attempt attempt[WB_DIAL_ADDRS_MAX];
-	uint32_t n; /* begun; attempt i is of address i */
+	uint32_t n; /* attempts begun; attempt i is for address i */
 	struct wb_timer *timer; /* when the next address has its turn, or all have had their time */
 	uint64_t until_ns;
-	bool is_looking_up, is_own; /* is_own: list is of single nodes, each with its address */
+	bool is_looking_up, is_own; /* is_own: list is from make_list() */
 	int last_rc; /* of the attempt that failed last */
 	char host[256], port[8];
 	char failed[300]; /* "ADDRESS: why; ..." of those that failed */
@@ -107,11 +107,11 @@ static void connected(struct attempt *t)
 	struct wb__tls_chan *c = d->chan;
 	int fd = t->fd, rc;
 
-	/* Of several addresses the one that answered is the peer's from now on. */
+	/* If there are several addresses, the one that answered names the peer from now on. */
 	if (d->is_own)
 		wb__addr_text(
 			address(d, (uint32_t)(t - d->attempt))->ai_addr, c->peer, sizeof(c->peer));
-	/* The watcher goes first: a descriptor has one at a time. */
+	/* Destroy our watcher first: a descriptor can have only one, and the channel makes one. */
 	t->fd = -1;
 	drop_sockets(d);
 	rc = wb__chan_start(c, fd);
@@ -183,7 +183,7 @@ static uint32_t n_under_way(const struct wb__dial *d)
 	return n;
 }
 
-/* All have failed, or have not answered in time. */
+/* All addresses have failed, or have not answered in time. */
 static void give_up(struct wb__dial *d)
 {
 	struct wb__tls_chan *c = d->chan;
@@ -210,7 +210,7 @@ static void give_up(struct wb__dial *d)
 	wb__chan_end(c, &err);
 }
 
-/* The next address, if there is one; the others go on. */
+/* Begin with the next address, if there is one.  Attempts under way go on. */
 static void try_next(struct wb__dial *d)
 {
 	uint64_t now = wb_now_ns(&wb_clock_real), wait;
@@ -278,7 +278,8 @@ static int look_up(struct wb__dial *d, struct wb_loop *loop)
 	return rc == UV_ENOMEM ? -ENOMEM : rc < 0 ? -EINVAL : 0;
 }
 
-/* An addrinfo with its address behind it, so that one list is walked whatever it came from. */
+/* Make an addrinfo with its address behind it.  So there is one kind of list to walk, wherever the
+ * addresses come from. */
 static struct addrinfo *make_node(const char *addr, uint16_t port)
 {
 	struct {
@@ -323,7 +324,8 @@ static int make_list(const struct wb_dial_to *to, struct addrinfo **out)
 	return rc;
 }
 
-/* @list NULL: the first of @to is a name, and is looked up; else it is taken on success. */
+/* @list NULL: the first address of @to is a name, which is looked up.  Else @list is taken on
+ * success. */
 static int dial(struct wb_loop *loop, struct wb_tls *tls, const struct wb_dial_to *to,
 	struct addrinfo *list, const struct wb_chan_limits *limits, const struct wb_chan_cb *cb,
 	struct wb_chan **out)
@@ -367,7 +369,7 @@ static int dial(struct wb_loop *loop, struct wb_tls *tls, const struct wb_dial_t
 	c->host = d->host;
 	c->base.cb = *cb;
 	*out = &c->base;
-	if (list) { /* a failure is told from the loop, as ever */
+	if (list) { /* if this fails at once, on_closed still comes from the loop */
 		d->list = list;
 		d->is_own = true;
 		begin(d);

@@ -19,15 +19,15 @@
 #define SOURCE_MAX 16 /* a scraper, probes and some people behind one address */
 #define REQUEST_NS (5 * WB_NS_PER_S)
 #define REPLY_NS (60 * WB_NS_PER_S)
-#define SLOW_NS (10 * WB_NS_PER_MS) /* who means to ask has done so by then, in a cluster */
+#define SLOW_NS (10 * WB_NS_PER_MS) /* in a cluster, an honest client has asked by then */
 
 struct conn {
 	struct conn *next, **prev;
 	struct wb_http *h;
 	struct wb__place place; /* until it is cut */
 	struct MHD_Connection *mhd;
-	struct wb_http_held *held; /* NULL = goes on by itself */
-	uint64_t due_ns; /* it is cut then */
+	struct wb_http_held *held; /* NULL = it waits for no wb_http_go_on() */
+	uint64_t due_ns; /* when it is cut */
 	int fd; /* libmicrohttpd's */
 	bool is_asked; /* the request is here */
 	bool is_cut; /* it gets no answer any more */
@@ -38,7 +38,7 @@ struct wb_http {
 	struct MHD_Daemon *daemon;
 	struct wb_watch *watch, *accept;
 	struct wb_timer *timer, *pause;
-	struct wb_http_held *first, **last; /* those that may go on, in their order */
+	struct wb_http_held *first, **last; /* held requests that may go on, in their order */
 	struct wb__places places;
 	struct conn *conn; /* list */
 	struct conn *adding; /* libmicrohttpd is being given this one */
@@ -57,7 +57,7 @@ struct wb_http_request {
 
 struct wb_http_held {
 	struct wb_http_held *next, **prev; /* prev NULL = not among those that may go on */
-	struct wb_http *h; /* NULL: stopped */
+	struct wb_http *h; /* NULL: the connection is gone */
 	struct conn *c;
 	int rc;
 	bool is_decided;
@@ -134,7 +134,7 @@ static void leave_line(struct wb_http_held *held)
 	held->prev = NULL;
 }
 
-/* The first of those that may. */
+/* Let the first of the requests that may go on do so. */
 static void go_on(struct wb_http *h)
 {
 	struct wb_http_held *held = h->first;
@@ -156,7 +156,8 @@ bool wb_http_outcome(const struct wb_http_request *rq, int *rc, const char **sen
 	return true;
 }
 
-/* Whoever promised to call wb_http_go_on() still does. */
+/* Separate a connection from its held request.  If the request is not decided yet, it is freed by
+ * wb_http_go_on(), which will still be called. */
 static void let_go(struct conn *c)
 {
 	if (c->held && c->held->is_decided) {
@@ -193,7 +194,7 @@ static enum MHD_Result reply(
 	return ok;
 }
 
-/* Given back when the last byte went, or the connection. */
+/* The bytes are given back when the last one was sent, or the connection is gone. */
 static enum MHD_Result reply_lent(
 	struct MHD_Connection *conn, const struct head *head, const struct wb_lent *lent)
 {
@@ -254,7 +255,7 @@ static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, con
 		&(struct wb_lent){.data = data, .bytes = bytes, .put = wb_free, .cookie = data});
 }
 
-/* Its request is here; it may take its answer. */
+/* The request has come: from now on the deadlines are those for the answer. */
 static void asked(struct conn *c)
 {
 	c->is_asked = true;
@@ -293,7 +294,7 @@ static enum MHD_Result on_request(void *cookie, struct MHD_Connection *conn, con
 		asked(rq.c);
 	if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD))
 		return reply_text(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "405 only GET and HEAD");
-	/* The library takes any word for an address; handlers go on from its first slash. */
+	/* libmicrohttpd accepts any word as an address; handlers rely on its first slash. */
 	if (url[0] != '/')
 		return reply_text(conn, MHD_HTTP_BAD_REQUEST, "400 not an address of this server");
 	return answer(cookie, &rq, url);
@@ -310,13 +311,13 @@ static void free_conn(struct conn *c)
 	wb_free(c);
 }
 
-/* libmicrohttpd does not look at such a one, nor can it be stopped. */
+/* libmicrohttpd does not look at such a connection, and cannot be stopped while there is one. */
 static bool is_suspended(const struct conn *c)
 {
 	return c->held && (!c->held->is_decided || c->held->prev);
 }
 
-/* Both ends see a closed connection; libmicrohttpd when it looks. */
+/* Close the connection for both ends.  libmicrohttpd notices that when it looks next. */
 static void cut(struct conn *c)
 {
 	bool waits = is_suspended(c);
@@ -330,7 +331,8 @@ static void cut(struct conn *c)
 	(void)shutdown(c->fd, SHUT_RDWR);
 }
 
-/* When the next one's time is over; UINT64_MAX = never.  @n: so many were cut now. */
+/* Cut the connections whose time is over; *@n: how many.  Returns when the time of the next one is
+ * over; UINT64_MAX = never. */
 static uint64_t cut_late(struct wb_http *h, uint32_t *n)
 {
 	uint64_t now = wb_now_ns(&wb_clock_real), due = UINT64_MAX;
@@ -387,7 +389,7 @@ static void turn(struct wb_http *h)
 	after = due == UINT64_MAX ? UINT64_MAX : due > now && !n ? due - now : 0;
 	if (MHD_get_timeout(h->daemon, &ms) == MHD_YES)
 		after = WB_MIN(after, WB_MAX(ms, 1u) * WB_NS_PER_MS);
-	if (h->first) /* not 0: such a timer is due before the loop looks at anything else */
+	if (h->first) /* not 0: the loop would call the timer before it looks at anything else */
 		after = WB_MIN(after, WB_NS_PER_MS);
 	if (after != UINT64_MAX)
 		wb_timer_start(h->timer, after, 0);
@@ -407,7 +409,8 @@ static void timer_fired(void *cookie)
 	turn(cookie);
 }
 
-/* There is no room.  What was asked is read first: else the answer could be lost with it. */
+/* There is no room: answer 503.  The request is read first, since closing a socket with unread
+ * bytes could lose the answer. */
 static void shed(int fd)
 {
 	static const char busy[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
@@ -421,13 +424,14 @@ static void shed(int fd)
 	close(fd);
 }
 
-/* A place, where another has to give up its own. */
+/* Make room for a connection from @source; another connection may have to go.  False: no room. */
 static bool make_room(struct wb_http *h, const struct wb__source *source)
 {
 	uint64_t now = wb_now_ns(&wb_clock_real);
 	struct wb__place *gone;
 
-	/* Of many that come at once those before may be done, or have asked by now. */
+	/* When many come at once, the earlier ones may be done by now, or have asked: let
+	 * libmicrohttpd look at them first. */
 	if (!wb__places_room(&h->places, source, now, &gone) || gone) {
 		run(h);
 		if (!wb__places_room(&h->places, source, now, &gone))
@@ -474,7 +478,7 @@ static void take(struct wb_http *h, int fd, const struct sockaddr *sa, socklen_t
 		close(fd);
 		return;
 	}
-	/* It has closed the socket when it fails. */
+	/* When this fails, libmicrohttpd has closed the socket. */
 	if (MHD_add_connection(h->daemon, fd, sa, len) != MHD_YES && h->adding)
 		free_conn(h->adding);
 	h->adding = NULL;
@@ -515,7 +519,7 @@ static void accept_fired(void *cookie, int events)
 
 static int start_daemon(struct wb_http *h)
 {
-	/* Twice what we let in: those that were cut may not be gone yet. */
+	/* Twice as many as we let in: connections that were cut may not be gone yet. */
 	h->daemon = MHD_start_daemon(
 		MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
 		on_request, h, MHD_OPTION_CONNECTION_LIMIT, 2 * h->places.n_max,

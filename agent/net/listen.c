@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define TLS_HANDSHAKE 0x16 /* first byte of every TLS connection */
-/* Whoever wants something has begun to say so by the first, and got on by the second. */
+/* An honest peer has sent something by SILENT_NS, and has made progress by LINGER_NS. */
 #define SILENT_NS (500 * WB_NS_PER_MS)
 #define LINGER_NS (2 * WB_NS_PER_S)
 #define DEADLINE_NS (5 * WB_NS_PER_S)
@@ -28,10 +28,10 @@
 
 enum state { WAITS, QUEUED, HANDSHAKE, SILENT, CLAIMS, KNOWN };
 
-/* A connection, and how far it has come; until it is known it holds a place among strangers, or,
- * once it has said who it is and that is looked at, among claims. */
+/* A connection, and how far it has come.  Until it is known who the peer is, the connection holds a
+ * place among strangers, or, while the peer's claim is checked, among claims. */
 struct conn {
-	struct conn *next, **prev; /* those without an open channel */
+	struct conn *next, **prev; /* list of those without an open channel */
 	struct wb_listener *l;
 	struct wb__place place;
 	struct wb_watch *watch;
@@ -135,7 +135,7 @@ static void chan_gone(void *cookie)
 	listener_free_if_idle(l);
 }
 
-/* Another needs its place. */
+/* End the connection that has this place: another needs the place, or the listener closes. */
 static void put_out(struct wb__place *p)
 {
 	struct conn *c = wb_container_of(p, struct conn, place);
@@ -148,7 +148,7 @@ static void put_out(struct wb__place *p)
 		return;
 	}
 	leave(c);
-	c->state = KNOWN; /* it is as good as gone */
+	c->state = KNOWN; /* it has no place any more */
 	wb_err_set(&err, -EUSERS, "%s made room for others: it has not proved who it is", c->peer);
 	wb__tls_end(c->chan, &err);
 }
@@ -168,7 +168,7 @@ static int chan_trust(void *cookie, enum wb_chan_trust how_far)
 			put_out(gone);
 		c->state = CLAIMS;
 		c->place.since_ns = now;
-		c->place.patience_ns = UINT64_MAX; /* others find out, in their time */
+		c->place.patience_ns = UINT64_MAX; /* the peer cannot hurry the check */
 		wb__place_take(&l->claims, &c->place);
 	} else if (c->state != KNOWN && how_far == WB_CHAN_PROVED) {
 		leave(c);
@@ -177,7 +177,7 @@ static int chan_trust(void *cookie, enum wb_chan_trust how_far)
 	return 0;
 }
 
-/* The deadline is for all of it: what it waited counts. */
+/* The deadline is for waiting and handshake together. */
 static void begin_tls(struct conn *c)
 {
 	const struct wb__chan_owner owner = {c, c, chan_ready, chan_failed, chan_gone, chan_trust};
@@ -190,7 +190,7 @@ static void begin_tls(struct conn *c)
 	wb_timer_destroy(c->timer);
 	c->timer = NULL;
 	c->state = HANDSHAKE;
-	c->place.patience_ns = waited + LINGER_NS; /* for its turn, too */
+	c->place.patience_ns = waited + LINGER_NS; /* LINGER_NS from now */
 	rc = wb__tls_accept(
 		c->l->loop, c->l->o.tls, c->fd, c->peer, &c->l->o.limits, waited, &owner, &c->chan);
 	if (rc < 0) {
@@ -201,7 +201,8 @@ static void begin_tls(struct conn *c)
 	c->fd = -1;
 }
 
-/* An address that has had many waits for its turn, unless that is after the deadline. */
+/* An address that has begun many handshakes waits for its turn.  If its turn is after the deadline,
+ * the connection is refused. */
 static void take_turn(struct conn *c)
 {
 	uint64_t now = wb_now_ns(&wb_clock_real), at;

@@ -25,9 +25,9 @@ struct wb_loop {
 	uv_prepare_t prepare;
 	struct wb__defer *head, **tail;
 	bool is_running;
-	uint64_t round_ns, round_idle_ns; /* when the loop last began to wait */
+	uint64_t round_ns, round_idle_ns; /* time and idle time when it last began to wait */
 	uv_check_t check;
-	uint64_t n_polled; /* times that it has waited, and taken what had come */
+	uint64_t n_polled; /* how often it has polled for events */
 	struct wb_loop_lag lag;
 };
 
@@ -50,7 +50,8 @@ static void run_deferred(uv_idle_t *h)
 	}
 }
 
-/* The loop is about to wait: the time since it last did, less what it waited, is its own. */
+/* The loop is about to wait: callbacks took the time since it last began to wait, less the time
+ * that it waited. */
 static void measure(uv_prepare_t *h)
 {
 	struct wb_loop *l = h->data;
@@ -242,8 +243,8 @@ struct wb_timer {
 	wb_loop_fn fn;
 	void *cookie;
 	uint64_t due_ms, repeat_ms; /* by the loop's clock */
-	uint64_t fired_in; /* the turn of the loop, 0 = it has not fired yet */
-	uint64_t n_polled; /* the loop's, when it was found that this waits for what has come */
+	uint64_t fired_in; /* in which turn of the loop; 0 = it has not fired yet */
+	uint64_t n_polled; /* the loop's, when this began to wait for the next poll */
 	bool is_waiting;
 };
 
@@ -252,15 +253,16 @@ static void free_handle(uv_handle_t *h)
 	wb_free(h->data);
 }
 
-/* Turns are counted from 1: one ends when the loop has taken what had come. */
+/* The present turn of the loop, from 1 on.  A turn ends when the loop has polled for events. */
 static uint64_t turn_of(const struct wb_timer *t)
 {
 	return t->loop->n_polled + 1;
 }
 
-/* Two reasons to look first what has come.  The loop was busy, or the process stopped: that might
- * be what this timer was to miss.  Or it has fired in this turn: libuv would call a timer that is
- * started at once by its own function again and again, and nothing else. */
+/* Whether the loop has to poll for events before this timer may fire.  There are two reasons.  The
+ * timer is late, because the loop was busy or the process stopped: an event that the timer is to
+ * report as missing may have come.  Or the timer has fired in this turn already: if its function
+ * starts it again without delay, libuv would call this function forever, and nothing else. */
 static bool is_to_wait(struct wb_timer *t)
 {
 	bool is_late = uv_now(t->uv.loop) >= t->due_ms + LATE_MS;

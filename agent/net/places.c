@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/places.h"
 
-/* So many times what the newcomer's address would have: whose takes them all, not who is unlucky.
- */
+/* An address has far more if it has so many times what the newcomer's address would have: it takes
+ * all places, and is not merely unlucky. */
 #define FAR_MORE 4
 
 void wb__places_init(struct wb__places *s, uint32_t n_max, uint32_t source_max)
@@ -20,9 +20,10 @@ static uint32_t count(const struct wb__places *s, const struct wb__source *sourc
 	return n;
 }
 
-enum who { LATE, SILENT, ANY }; /* that have had their time; or are not firm; or may go at all */
+enum who { LATE, SILENT, ANY }; /* have had their time; or are not firm either; all */
 
-/* The oldest that may go of @source (NULL: of all addresses that have at least so many). */
+/* The oldest place of @source that may go (@source NULL: of all addresses that have at least
+ * @at_least places). */
 static struct wb__place *oldest(const struct wb__places *s, const struct wb__source *source,
 	uint32_t at_least, enum who who, uint64_t now_ns)
 {

@@ -115,8 +115,8 @@ void wb_seq_close(struct wb_seq *s)
 
 /* ---- send ------------------------------------------------------------------------------------ */
 
-/* The peer has closed, and hears nothing more.  What it said before that is still to be read, and
- * behind it its end. */
+/* The peer has closed, and reads nothing more.  This is no failure yet: we still have to read what
+ * it sent before that, and then its end. */
 static bool has_closed(int rc)
 {
 	return rc == -EPIPE || rc == -ECONNRESET;
@@ -163,7 +163,7 @@ int wb_seq_send(struct wb_seq *s, const void *msg, size_t bytes, const int *fds,
 	if (s->head)
 		return enqueue(s, msg, bytes, fds, n_fd);
 	rc = wb_unix_send(s->fd, msg, bytes, fds, n_fd);
-	/* ETOOMANYREFS: too many descriptors under way to this user; they drain. */
+	/* ETOOMANYREFS: too many descriptors are in messages under way; soon there are fewer. */
 	if (rc == -EAGAIN || rc == -ENOBUFS || rc == -ETOOMANYREFS)
 		return enqueue(s, msg, bytes, fds, n_fd);
 	if (rc == -EMSGSIZE || rc == -EBADF)
@@ -210,7 +210,8 @@ static bool receive(struct wb_seq *s, uint8_t *buf)
 	uint32_t n_fd;
 	ssize_t n = wb_unix_recv(s->fd, buf, WB_SEQ_BYTES_MAX, fds, &n_fd, &flags);
 
-	/* Told once, before what it said, of a peer that closed and left something unread. */
+	/* If a peer closed and left something unread, the kernel reports a reset once, before what
+	 * the peer sent. */
 	if (n == -ECONNRESET && !s->was_reset) {
 		s->was_reset = true;
 		return true;
@@ -290,13 +291,14 @@ const struct wb_seq_peer *wb_seq_peer(const struct wb_seq *s)
 	return &s->peer;
 }
 
-/* By its number, which is another process's if that has ended and the number came round. */
+/* Find the process by its number.  If it has ended and the number was given again, this is another
+ * process. */
 static int process_of(pid_t pid)
 {
 	int fd;
 
 	if (pid <= 0)
-		return -ENOSYS; /* of another namespace */
+		return -ENOSYS; /* of another pid namespace */
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (fd < 0)
 		return errno == ESRCH ? -ESRCH : -ENOSYS;
@@ -316,7 +318,7 @@ int wb_seq_peer_process(const struct wb_seq *s)
 		return -EMFILE;
 	case ENOMEM:
 		return -ENOMEM;
-	case EINVAL: /* it has ended and was waited for, in some releases */
+	case EINVAL: /* in some kernels: the process has ended and was waited for */
 	case ESRCH:
 		return -ESRCH;
 	}

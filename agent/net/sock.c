@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets to listen on, and who comes: what all listeners do alike. */
+/* Makes sockets that listen, and reads the addresses from which connections come: what all
+ * listeners have in common. */
 #include "base/unixsock.h"
 #include "net/internal.h"
 
@@ -17,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BACKLOG 4096 /* as far as the system goes: agents of a plan dial at once */
+#define BACKLOG 4096 /* the system may allow fewer; agents of a plan dial at once */
 
-/* ---- who comes ------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 void wb__addr_text(const struct sockaddr *sa, char *out, size_t cap)
 {
@@ -54,7 +55,8 @@ struct wb__source wb__source_of(const struct sockaddr *sa)
 	return s;
 }
 
-/* Not all of 127/8: proxies of service meshes hand on what came from elsewhere from there. */
+/* Not all of 127/8: proxies of service meshes use such addresses to pass on connections that came
+ * from elsewhere. */
 bool wb__source_is_here(const struct wb__source *s)
 {
 	static const uint8_t here4[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
@@ -125,7 +127,7 @@ int wb__tcp_bind(const char *what, const char *name, uint16_t port, int *fd, uin
 	if (rc)
 		return wb_err_set(err, -EADDRNOTAVAIL, "%s on %s:%s: %s", what, host ? host : "*",
 			service, gai_strerror(rc));
-	/* With no host, a socket for both families where there is one. */
+	/* Without a host, try IPv6 first: such a socket serves both families. */
 	rc = -EADDRNOTAVAIL;
 	for (ai = list; ai && !host && rc < 0; ai = ai->ai_next)
 		if (ai->ai_family == AF_INET6)
@@ -138,7 +140,7 @@ int wb__tcp_bind(const char *what, const char *name, uint16_t port, int *fd, uin
 
 /* ---- the socket file ------------------------------------------------------------------------- */
 
-/* Nobody answers on @path: 0.  Somebody does, or it is no socket: an error. */
+/* 0: nobody answers on @path.  An error: somebody does, or the file is no socket. */
 static int is_stale(const char *path, struct wb_err *err)
 {
 	struct stat st;
@@ -180,7 +182,7 @@ static int lock_folder(const char *path, struct wb_err *err)
 			"socket %s: its folder cannot be opened (%s): make it for this user, or "
 			"choose another path",
 			path, strerror(errno));
-	/* Held for as long as a bind takes. */
+	/* Others hold the lock only while they bind, so waiting for it is short. */
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
 		struct timespec nap = {0, LOCK_NAP_NS};
 

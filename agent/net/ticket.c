@@ -54,7 +54,7 @@ bool wb_ticket_holds(const struct wb_ticket_key *k, const char *path, const char
 	if (!text)
 		return false;
 	until_s = strtoull(text, &end, 10);
-	/* Clocks of nodes differ a little: not so much later than any of ours could be. */
+	/* Clocks of nodes differ a little, so @text may end later than a ticket made here now. */
 	if (*end != '.' || now_s > until_s || until_s > now_s + 2 * (uint64_t)VALID_S)
 		return false;
 	return wb_hex_parse(end + 1, got, sizeof(got)) == 0 &&

@@ -14,7 +14,7 @@
 #include <openssl/x509_vfy.h>
 #include <string.h>
 
-/* First the one whose hash keys of a pre-shared key are bound to. */
+/* The first suite is the one whose hash pre-shared keys are bound to. */
 #define SUITES WB_PSK_TLS_SUITE ":TLS_AES_256_GCM_SHA384"
 
 struct wb_tls {
@@ -36,7 +36,8 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t bytes, SSL_SESSION
 	struct wb_tls *t = seen->tls;
 	struct wb_psk k = {.bytes = 0};
 
-	/* 1 with no session: no such key, and the handshake fails for want of a certificate. */
+	/* 1 with no session means that there is no such key.  The handshake then fails, since the
+	 * server has no certificate. */
 	*out = NULL;
 	if (!bytes || bytes >= sizeof(seen->identity) || memchr(id, 0, bytes))
 		return 1;
@@ -103,7 +104,7 @@ static int load_files(const struct wb_tls *t, SSL_CTX *ctx, struct wb_err *err)
 		return 0;
 	}
 	if (!t->cert_file)
-		return 0; /* they come by wb_tls_set_pem() */
+		return 0; /* certificate and key come by wb_tls_set_pem() */
 	if (SSL_CTX_use_certificate_chain_file(ctx, t->cert_file) != 1)
 		return file_error("certificate", t->cert_file, err);
 	if (SSL_CTX_use_PrivateKey_file(ctx, t->key_file, SSL_FILETYPE_PEM) != 1)
@@ -125,7 +126,7 @@ static int make_ctx(const struct wb_tls *t, SSL_CTX **out, struct wb_err *err)
 	SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_TICKET);
 	SSL_CTX_set_num_tickets(ctx, 0);
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-	SSL_CTX_set_read_ahead(ctx, 1); /* one read a record instead of two */
+	SSL_CTX_set_read_ahead(ctx, 1); /* one read for each record instead of two */
 	SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
 				      SSL_MODE_RELEASE_BUFFERS);
 	/* Without a key a client must not fall back to accepting any certificate. */
@@ -203,7 +204,7 @@ int wb_tls_reload(struct wb_tls *t, struct wb_err *err)
 
 	if (rc < 0)
 		return rc;
-	/* Connections hold their own reference to the old one. */
+	/* Connections hold their own reference to the old context. */
 	SSL_CTX_free(t->ctx);
 	t->ctx = ctx;
 	return 0;

@@ -57,7 +57,7 @@ static void chan_ended(void *cookie)
 	wb_free(c);
 }
 
-/* What goes out and comes in is wiped: HELLO has a token, PLAN the key of an epoch. */
+/* Frames are wiped when they are freed: HELLO has a token, PLAN the key of an epoch. */
 static void drop_block(struct wb__tls_chan *c)
 {
 	struct wb__block *b = c->head;
@@ -113,8 +113,7 @@ static void chan_fail_ssl(struct wb__tls_chan *c, int ret)
 	wb__chan_end(c, &err);
 }
 
-/* ---- who gets on ------------------------------------------------------------------------------
- */
+/* ---- progress of the peer -------------------------------------------------------------------- */
 
 static void look_after(struct wb__tls_chan *c)
 {
@@ -125,7 +124,7 @@ static void look_after(struct wb__tls_chan *c)
 	wb_timer_start(c->timer, c->limits.stuck_ns, 0);
 }
 
-/* The timer looks seldom, so that what is done for a byte is to count it. */
+/* The timer checks progress rarely, so reading and writing only have to count bytes. */
 static void look(struct wb__tls_chan *c)
 {
 	unsigned long long ms = c->limits.stuck_ns / WB_NS_PER_MS;
@@ -168,8 +167,8 @@ static void timer_fired(void *cookie)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* What the peer says, where it is waited for: who closes reads nothing before its goodbye, and
- * would be called for it again and again. */
+/* WB_READABLE if we are to read now.  A channel that closes reads nothing before its goodbye; if it
+ * were watched for input, it would be called for the same bytes again and again. */
 static int readable(const struct wb__tls_chan *c)
 {
 	bool reads = c->state == WB__CLOSING ? c->said_goodbye : !c->is_put_off;
@@ -184,8 +183,8 @@ static void want(struct wb__tls_chan *c, int events)
 	c->events = events;
 }
 
-/* Nothing more is to be sent: close_notify, then read until the peer has closed, since closing a
- * socket with unread bytes would reset it and could lose what was sent last. */
+/* Nothing more is to be sent: send close_notify, then read until the peer has closed, since closing
+ * a socket with unread bytes would reset it and could lose what was sent last. */
 static void say_goodbye(struct wb__tls_chan *c)
 {
 	c->said_goodbye = true;
@@ -196,7 +195,7 @@ static void say_goodbye(struct wb__tls_chan *c)
 	want(c, WB_READABLE);
 }
 
-/* As far as the socket takes it, and others have their turn. */
+/* Write what is queued, as far as the socket takes it, and at most a round's share. */
 static void flush(struct wb__tls_chan *c)
 {
 	size_t budget = WRITE_BYTES_A_ROUND;
@@ -265,7 +264,7 @@ static int chan_send_lent(
 	if (c->head != b)
 		return 0;
 	flush(c);
-	c->went = STUCK_BYTES; /* what is left has just begun */
+	c->went = STUCK_BYTES; /* the time for what is left begins now */
 	look_after(c);
 	return 0;
 }
@@ -293,7 +292,8 @@ static void chan_close(struct wb_chan *ch)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The owner puts it off, or has closed the channel. */
+/* Ask the owner whether to read the frame now.  Negative: the owner puts it off, or has closed the
+ * channel. */
 static int ask_owner(struct wb__tls_chan *c, size_t total)
 {
 	int rc = c->base.cb.on_head ? c->base.cb.on_head(c->base.cb.cookie, &c->base, total) : 0;
@@ -304,7 +304,7 @@ static int ask_owner(struct wb__tls_chan *c, size_t total)
 	return rc;
 }
 
-/* A frame's header is complete: make room for the whole. */
+/* A frame's header is complete: allocate the whole frame. */
 static int begin_frame(struct wb__tls_chan *c)
 {
 	struct wb_err err = {0};
@@ -356,7 +356,7 @@ static void peer_ended(struct wb__tls_chan *c, int ret)
 	if (c->have)
 		wb_err_set(&err, -EBADMSG, "%s closed in the middle of a frame", c->peer);
 	else if (c->state == WB__OPEN) {
-		/* It closed in order; what we still had to say is lost. */
+		/* The peer closed in order; what is still queued for it is lost. */
 		SSL_shutdown(c->ssl);
 		ERR_clear_error();
 	}
@@ -391,8 +391,8 @@ static bool read_some(struct wb__tls_chan *c, size_t *budget)
 	if (!c->frame || c->have < c->frame_bytes)
 		return true;
 	give_frame(c);
-	/* Should the socket have more, the loop says so: a read to find out that it has not would
-	 * be one system call for each frame. */
+	/* If the socket has more, the loop tells us.  Another read, to find out that there is no
+	 * more, would cost one system call for each frame. */
 	return c->state == WB__OPEN && SSL_has_pending(c->ssl);
 }
 
@@ -408,7 +408,8 @@ static void read_later(struct wb__tls_chan *c)
 	wb__defer(c->loop, &c->later);
 }
 
-/* A frame whose header came before and was put off; false: it still is, or all is over. */
+/* Begin a frame whose header came before and was put off, if there is one.  False: it is put off
+ * again, or the channel has ended. */
 static bool take_put_off(struct wb__tls_chan *c)
 {
 	if (c->frame || c->have < WB_FRAME_HEAD_BYTES)
@@ -536,8 +537,8 @@ static void socket_fired(void *cookie, int events)
 		drain(c);
 }
 
-/* No delay for small frames, and a dead peer noticed in half a minute.  What the kernel does not
- * take is left as it was. */
+/* Send small frames without delay, and notice a dead peer in half a minute.  An option that the
+ * kernel refuses stays as it was. */
 static void tune(int fd)
 {
 	const struct {
@@ -644,7 +645,7 @@ static int chan_trust(struct wb_chan *ch, enum wb_chan_trust how_far)
 {
 	struct wb__tls_chan *c = of(ch);
 
-	/* While it ends, its owner waits for nothing but that. */
+	/* While the channel ends, its listener only waits for that end. */
 	return c->owner.on_trust && c->state == WB__OPEN
 		       ? c->owner.on_trust(c->owner.gone_cookie, how_far)
 		       : 0;
