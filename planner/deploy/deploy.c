@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All workers of a deployment, and what they hold. */
+/* Compute all workers of a deployment: where each is placed, and what it holds. */
 #include "planner/deploy/deploy.h"
 
 #include "base/base.h"
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* All maps together: what the planner gets through with in minutes and a few GiB. */
+/* Most pieces in all maps together: so many the planner handles in minutes and a few GiB. */
 #define PIECES_MAX (UINT64_C(1) << 24)
 
 static int number(void *ctx, const struct wb__new_tensor *t)
@@ -48,11 +48,11 @@ static int make_map(const struct wb__tensors *t, const struct wb_parallel *p, ui
 /* ---- nodes ---- */
 
 struct place {
-	uint32_t per_node, node, used, domain; /* used: GPUs of the node */
-	bool is_open; /* the node and domain have somebody */
+	uint32_t per_node, node, used, domain; /* used: GPUs taken on the node */
+	bool is_open; /* the domain has a worker */
 	bool shares_memory;
-	uint32_t pods, pod_size, in_pod; /* the size is of those here; workers of the last one */
-	uint32_t left; /* workers of this side */
+	uint32_t pods, pod_size, in_pod; /* of a node; workers of a pod here; in the last pod */
+	uint32_t left; /* workers of this side without a place so far */
 };
 
 static void next_node(struct place *p)
@@ -68,7 +68,7 @@ static void next_pod(struct place *p)
 	p->in_pod = 0;
 }
 
-/* Of the workers that are left those that this node has room for are divided. */
+/* Divide into pods the workers that are left, as far as this node has room for them. */
 static void size_pods(struct place *p)
 {
 	uint32_t here = WB_MIN(p->left, p->per_node - p->used);
@@ -77,7 +77,7 @@ static void size_pods(struct place *p)
 	next_pod(p);
 }
 
-/* Before the first of @n workers that belong together. */
+/* To be called before the first of @n workers that belong together. */
 static void begin_pods(struct place *p, uint32_t n)
 {
 	bool fits = p->used + n <= p->per_node;
@@ -104,7 +104,7 @@ static void put(struct place *p, struct wb_plan_worker *w)
 	p->is_open = true;
 }
 
-/* Workers of one side, and their maps where no other worker had one like it. */
+/* Add the workers of one side.  Workers that hold the same share the map of the first of them. */
 static int add_side(struct wb_deploy *d, const struct wb__tensors *t, const struct wb_parallel *p,
 	struct place *place, uint32_t engine, uint32_t *layout_of, struct wb_err *err)
 {
@@ -157,13 +157,14 @@ static int add_workers(struct wb_deploy *d, const struct wb__tensors *t, struct 
 
 /* ---- checks ---- */
 
-/* Workers of a side that lie on one node, where it is full. */
+/* Most workers of a side on one node. */
 static uint32_t on_a_node(const struct wb_deploy_spec *s, const struct wb_parallel *side)
 {
 	return WB_MIN(side->world, s->gpus_per_node);
 }
 
-/* Pods of a node have one size, but for the last: workers cannot be divided into any number. */
+/* Check the number of pods.  All pods of a node but the last have one size, so some numbers of pods
+ * are not possible. */
 static int check_pods(const struct wb_deploy_spec *s, struct wb_err *err)
 {
 	static const char *const of[] = {"the trainer", "an engine"};
@@ -218,7 +219,8 @@ static int check_spec(struct wb_deploy_spec *s, struct wb_err *err)
 				  : 0;
 }
 
-/* Every rank of FSDP2 has a piece of every tensor. */
+/* Check that an FSDP2 trainer does not cut tensors into too many pieces: each rank has a piece of
+ * each tensor. */
 static int check_pieces(const struct wb_deploy *d, struct wb_err *err)
 {
 	const struct wb_deploy_spec *s = &d->spec;

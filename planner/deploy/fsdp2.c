@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * FSDP2 trainers: every parameter of the Hugging Face module tree cut on dimension 0 as torch.chunk
- * does; the last shards may be shorter, or empty.  A Transformers trainer is the same with one
- * rank. Buffers (the router's correction bias) are whole on every rank.  The module tree has no MTP
- * layer.
+ * FSDP2 trainers: every parameter of the Hugging Face module tree is cut on dimension 0 as
+ * torch.chunk does; the last shards may be shorter, or empty.  A Transformers trainer is the same
+ * with one rank.  Buffers (the router's correction bias) are whole on every rank.  The module tree
+ * has no MTP layer.
  */
 #include "base/base.h"
 #include "planner/deploy/internal.h"
@@ -41,7 +41,7 @@ static void shard(struct wb__maker *k, const struct side *s, uint32_t tensor)
 		wb__copy(k, p, tensor, (struct wb__box){c.from, c.n, 0, t->cols});
 }
 
-/* The experts of a layer as [E, 2I, H] and [E, H, I], cut on E. */
+/* Add the experts of a layer as [E, 2I, H] and [E, H, I], cut on E. */
 static void stacked(struct wb__maker *k, const struct side *s)
 {
 	const struct wb_model *m = k->model;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Maps under construction. */
+/* Build the source map of a worker, parameter by parameter. */
 #include "base/base.h"
 #include "base/mem.h"
 #include "planner/deploy/internal.h"
@@ -136,7 +136,8 @@ void wb__vocab_shard(struct wb__maker *k, const char *name, uint32_t tensor, uin
 	const struct wb_tensor *t = wb__tensor(k, tensor);
 	uint64_t part = wb_align_up(t->rows, multiple) / n, from = WB_MIN(i * part, t->rows);
 	uint64_t real = WB_MIN(part, t->rows - from);
-	/* Who probes a loader cannot tell a parameter of zeros from one that nobody writes. */
+	/* A probe of a loader cannot tell a parameter of only zeros from one that is not
+	 * written. */
 	enum wb_region_kind kind = real ? WB_REGION_CONSTANT : WB_REGION_UNWRITTEN;
 	struct wb__part p = wb__matrix(k, name, part, t->cols), pad = wb__rows_at(p, real);
 

@@ -12,7 +12,7 @@
 #define VOCAB_MULTIPLE 128 /* times tp */
 
 struct rank {
-	uint32_t tp, tps, ep, eps; /* rank of tps, rank of eps */
+	uint32_t tp, tps, ep, eps; /* rank tp of tps, rank ep of eps */
 };
 
 static void gate_up(struct wb__maker *k, const char *name, uint32_t mlp, uint64_t i, uint64_t n)
@@ -22,8 +22,9 @@ static void gate_up(struct wb__maker *k, const char *name, uint32_t mlp, uint64_
 	wb__gate_up(k, wb__matrix(k, name, 2 * (t->rows / n), t->cols), mlp, i, n);
 }
 
-/* Per KV group: its query heads, its key head, its value head.  Where there are more ranks than
- * groups, each holds a part of one group's query heads beside a copy of its key and value. */
+/* For each KV group: its query heads, its key head, its value head.  Where there are more ranks
+ * than groups, each rank holds a part of the query heads of one group, and a copy of its key and
+ * value heads. */
 static void gqa(struct wb__maker *k, const struct rank *r)
 {
 	const struct wb_model *m = k->model;
@@ -112,7 +113,8 @@ static void layer(struct wb__maker *k, const struct rank *r)
 	wb__column_shard(k, "mlp.linear_fc2.weight", wb__slot(k, WB__MLP + 2), r->tp, r->tps);
 }
 
-/* The layer behind the last one.  Its embedding and head are the model's own. */
+/* Add an MTP layer, which follows the last layer.  Its embedding and head are those of the
+ * model. */
 static void mtp(struct wb__maker *k, const struct rank *r)
 {
 	uint32_t i = k->layer - k->model->layers;
@@ -148,7 +150,7 @@ void wb__megatron(struct wb__maker *k, const struct wb_parallel *p, uint32_t ran
 		return;
 	wb__in(k, "%s", "");
 	wb__whole(k, "decoder.final_layernorm.weight", k->t->norm);
-	/* Tied, but on another stage than the embedding: a copy of its own. */
+	/* A tied output layer on another stage than the embedding is a copy of the embedding. */
 	if (!m->tie_word_embeddings || stage)
 		wb__vocab_shard(k, "output_layer.weight",
 			m->tie_word_embeddings ? k->t->embed : k->t->head, r.tp, r.tps, multiple);

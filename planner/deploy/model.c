@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model's checkpoint holds. */
+/* Check a model's hyperparameters, and list the tensors of its checkpoint. */
 #include "planner/deploy/model.h"
 
 #include "base/base.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Names of tensors as config.json's checkpoints have them, after "model.layers.N.". */
+/* Names of a layer's tensors in a Hugging Face checkpoint, after "model.layers.N.". */
 static const char *const names[WB__SLOTS] = {
 	[WB__MTP_EMBED] = "embed_tokens.weight",
 	[WB__ENORM] = "enorm.weight",

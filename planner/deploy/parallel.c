@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text of one side, and whether a model can be shared so. */
+/* Read the text that says how one side shares a model, and check that the model can be shared in
+ * this way. */
 #include "planner/deploy/parallel.h"
 
 #include "base/base.h"
@@ -236,7 +237,8 @@ static int fit_stages(struct wb_parallel *p, const struct wb_model *m, struct wb
 	return 0;
 }
 
-/* @tp ranks of attention, @dense of dense MLPs, @shared of shared experts. */
+/* Check that the modules can be split over @tp ranks for attention, @dense for dense MLPs and
+ * @shared for shared experts. */
 static int fit_modules(const struct wb_model *m, uint64_t tp, uint64_t dense, uint64_t shared,
 	const char *name, struct wb_err *err)
 {
@@ -361,7 +363,8 @@ uint32_t wb__stage_begin(const struct wb_parallel *p, uint32_t stage)
 	return begin;
 }
 
-/* Workers of a stage hold the same when all their ranks are the same. */
+/* Workers of a stage hold the same when they have the same rank in each group over which modules
+ * are split. */
 uint32_t wb__twin(const struct wb_parallel *p, const struct wb_model *m, uint32_t rank)
 {
 	uint32_t per_stage = p->world / p->pp, in_stage = rank % per_stage;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The workers of an engine of vLLM or SGLang.  Query, key and value are one parameter, gate and up
- * another, the experts of a worker two.  SGLang keeps copies of kv_b_proj by head, w_kc and w_vc.
+ * What the workers of a vLLM or SGLang engine hold.  Query, key and value are one parameter, gate
+ * and up another; the experts of a worker are two.  SGLang also keeps kv_b_proj head by head, in
+ * w_kc and w_vc.
  */
 #include "base/base.h"
 #include "planner/deploy/internal.h"
@@ -18,7 +19,7 @@ struct cut {
 
 struct rank {
 	struct cut attention, dense, shared, block,
-		part; /* block of experts, part of each of them */
+		part; /* block: of experts; part: of each expert */
 	bool is_sglang;
 };
 
@@ -27,7 +28,7 @@ static void gqa(struct wb__maker *k, struct cut c)
 	const struct wb_model *m = k->model;
 	uint64_t d = m->head_dim, h = m->hidden, q = m->heads / c.n * d;
 	uint64_t kv = WB_MAX(m->kv_heads / c.n, 1) * d;
-	/* More ranks than KV heads: each head is on several neighbours. */
+	/* If there are more ranks than KV heads, each head is on several neighbouring ranks. */
 	uint64_t at = c.n <= m->kv_heads ? c.i * kv : c.i / (c.n / m->kv_heads) * kv;
 	struct wb__part p = wb__matrix(k, "self_attn.qkv_proj.weight", q + 2 * kv, h);
 
@@ -38,7 +39,8 @@ static void gqa(struct wb__maker *k, struct cut c)
 	wb__whole(k, "self_attn.k_norm.weight", wb__slot(k, WB__K_NORM));
 }
 
-/* w_kc [heads, lora, nope], transposed, and w_vc [heads, v, lora]: rows of kv_b_proj by head. */
+/* Add w_kc [heads, lora, nope], transposed, and w_vc [heads, v, lora]: both hold rows of kv_b_proj
+ * by head. */
 static void derived(struct wb__maker *k, struct cut c)
 {
 	const struct wb_model *m = k->model;
@@ -161,7 +163,7 @@ void wb__rollout(struct wb__maker *k, const struct wb_parallel *p, uint32_t rank
 	bool is_last = stage + 1 == p->pp;
 	uint32_t end = wb__stage_begin(p, stage + 1);
 
-	/* Tied: the last stage computes with the embedding too. */
+	/* With tied embeddings the last stage needs the embedding too. */
 	if (stage == 0 || (is_last && m->tie_word_embeddings))
 		wb__vocab_shard(k, "model.embed_tokens.weight", k->t->embed, r.attention.i,
 			r.attention.n, VOCAB_MULTIPLE);
