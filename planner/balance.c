@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Split work over members so that the last one ends as early as possible.
+ * Split work over members so that the member that ends last ends as early as possible.
  *
- * Every group starts split by rate, which is already optimal in regular deployments.  Then load is
- * moved from members above time T to members below it along shortest paths member -> group ->
- * member.  Where no path is left, the members reached hold only work that nobody else can take, so
- * their load / rate is a lower bound, and T is raised to it: when nobody is above T, T is both the
- * bound and the result.
+ * Unless the caller wants to keep the present shares, every group is first split by rate, which is
+ * optimal in regular deployments.  Then load is moved from members whose time (load / rate) is
+ * above T to members whose time is below T, along shortest paths member -> group -> member.  If
+ * there is no such path, the members that the search reached hold only work that no other member
+ * can take.  Then their load / rate is a lower bound, and T is raised to it.  When no member is
+ * above T, T is both the bound and the result.
  */
 #include "planner/internal.h"
 
@@ -16,8 +17,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define SLACK 1e-4 /* of T: above it a member is overloaded */
-/* End only what would be a needlessly exact split; the bound holds, whenever it ends. */
+#define SLACK 1e-4 /* part of T; a member whose time is above T by more is overloaded */
+/* These limits only end the search for a needlessly exact split.  The bound holds whenever the
+ * search ends. */
 #define MOVES_MAX 200000
 #define SEEN_MAX (UINT64_C(1) << 32) /* members looked at in all searches */
 
@@ -32,12 +34,12 @@ struct balance {
 	uint64_t *load; /* by member */
 	struct edge *edge; /* by member: edge[first[m] .. first[m + 1]) */
 	uint32_t *first, *queue;
-	struct edge *from; /* by member: how the search came here */
-	uint32_t *prev; /* by member: member before; UINT32_MAX = root, UINT32_MAX - 1 = not seen */
+	struct edge *from; /* by member: edge by which the search reached it */
+	uint32_t *prev; /* by member: the one before it on the path, or ROOT, or UNSEEN */
 	uint8_t *group_seen;
 	uint64_t n_looks;
-	double time; /* aimed at */
-	double bound; /* no split is faster */
+	double time; /* T: no member should need longer */
+	double bound; /* of the time: no split is faster */
 };
 
 #define ROOT UINT32_MAX
@@ -71,7 +73,8 @@ static double room(const struct balance *b, uint32_t m)
 	return b->time * b->rate[m] - (double)b->load[m];
 }
 
-/* Breadth first from every overloaded member; a member with room, or ROOT. */
+/* Search breadth first from all overloaded members.  Returns a member with room, or ROOT if none
+ * was reached; then @n_seen is the number of members reached, which are in queue[]. */
 static uint32_t search(struct balance *b, uint32_t *n_seen)
 {
 	uint32_t head = 0, tail = 0;
@@ -121,7 +124,7 @@ static uint32_t pos_of(const struct wb__group *g, uint32_t m)
 	return i;
 }
 
-/* Move what fits along the path that ends at @to. */
+/* Move as much load as fits along the path that ends at @to. */
 static void move(struct balance *b, uint32_t to)
 {
 	double fits = room(b, to);
@@ -154,7 +157,8 @@ static void raise_time(struct balance *b, uint32_t n_seen)
 		load += (double)b->load[b->queue[i]];
 		rate += b->rate[b->queue[i]];
 	}
-	/* The seen set holds an overloaded member: this is above the old time but for rounding. */
+	/* A member that was reached is overloaded, and none has room.  So their load / rate is
+	 * above the old time, except for rounding. */
 	b->bound = WB_MAX(b->bound, load / rate);
 	b->time = WB_MAX(load / rate, b->time * (1 + SLACK / 8));
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Bindings: find where the segments of a worker's classes lie in its parameters, and cut chunks
+ * into boxes. */
 #include "planner/binding.h"
 
 #include "base/base.h"
@@ -14,19 +16,20 @@
 #define OPS_MAX (1u << 28)
 
 struct wb_binding {
-	const struct wb_plan *p; /* borrowed, as the others */
+	const struct wb_plan *p; /* borrowed, and so are m and map */
 	const struct wb_manifest *m;
 	const struct wb_map *map;
 	uint32_t worker;
-	uint32_t *base; /* by class: its first segment in first[], UINT32_MAX = no part in it */
+	uint32_t *base; /* by class: where its segments begin in first[]; UINT32_MAX = not bound */
 	uint32_t *first; /* ops of bound segment s: op[first[s]] .. op[first[s + 1]] */
-	uint32_t *op; /* per segment the best source first */
-	uint64_t *reach; /* by op: greatest row after the last of it and the ops before it */
+	uint32_t *op; /* numbers of ops; the best source of a segment comes first */
+	uint64_t *reach; /* by op: largest end row of this op and those before it (same tensor) */
 	size_t cap_first, cap_op, n_first, n_op, boxes_max;
 };
 
-/* Ops of a tensor are sorted by row: how far down any of the first i reaches tells where to stop
- * looking upwards for one that holds a given row. */
+/* Ops of a tensor are sorted by their first row.  bind_segment() goes through them backwards, and
+ * stops at the first op for which reach[] says that neither this op nor an earlier one has the
+ * row. */
 static int make_reach(struct wb_binding *b)
 {
 	const struct wb_map *map = b->map;
@@ -122,7 +125,7 @@ static int bind_class(struct wb_binding *b, uint32_t cls, struct wb_err *err)
 				b->worker, b->m->tensor[x->tensor].name, x->row, x->n_row, x->col,
 				x->n_col);
 	}
-	/* The last bound segment's end; the next class writes the same value. */
+	/* The end of the last segment's ops.  The next class writes the same value here. */
 	b->first[b->n_first] = (uint32_t)b->n_op;
 	return 0;
 }
@@ -132,11 +135,12 @@ struct emitter {
 	struct wbk_box *box; /* NULL: only count */
 	uint32_t *param;
 	size_t n, cap;
-	uint64_t wire_start; /* of the chunk in the class */
+	uint64_t wire_start; /* where the chunk begins in the class, bytes */
 	bool is_all;
 };
 
-/* Rows [r, r + n_row) and columns [c, c + n_col) of a segment, as op @op has them. */
+/* Emit a box: rows [at[0], +at[1]) and columns [at[2], +at[3]) of a segment, at their place in op
+ * @op. */
 static void emit(struct emitter *e, const struct wb_segment *s, uint32_t op, const uint32_t at[4])
 {
 	const struct wb_binding *b = e->b;
@@ -146,7 +150,8 @@ static void emit(struct emitter *e, const struct wb_segment *s, uint32_t op, con
 	uint64_t row = s->row + (uint64_t)at[0] * s->row_step;
 	uint64_t col = s->col + (uint64_t)at[2] * s->col_step;
 	int64_t wire = (int64_t)wb_dtype_bytes(t->dtype), mem = (int64_t)wb_dtype_bytes(p->dtype);
-	/* One axis of one element may have any step: the op's own then divides nothing. */
+	/* The step of an axis of one element means nothing, and need not be a multiple of the op's
+	 * step. */
 	int64_t row_skip = at[1] > 1 ? (int64_t)(s->row_step / o->row_step) : 0;
 	int64_t col_skip = at[3] > 1 ? (int64_t)(s->col_step / o->col_step) : 0;
 	int64_t dst = (int64_t)o->dst +
@@ -190,7 +195,8 @@ static void emit_all(
 	}
 }
 
-/* Elements [begin, end) of a segment, in its row-major order: a piece of a row, rows, a piece. */
+/* Emit elements [begin, end) of a segment, counted in row-major order: the rest of a row, whole
+ * rows, and the beginning of a row. */
 static void emit_part(
 	struct emitter *e, const struct wb_segment *s, uint32_t bound, uint64_t begin, uint64_t end)
 {
@@ -215,7 +221,7 @@ static void emit_chunk(struct emitter *e, uint32_t cls, uint32_t chunk)
 
 	e->wire_start = lo;
 	e->n = 0;
-	/* The last segment that begins at or before the chunk. */
+	/* Find the last segment that begins at or before the chunk's first byte. */
 	while (b - a > 1) {
 		uint32_t mid = a + (b - a) / 2;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The least time a transfer can take: max(model / trainer egress, a node's need / its ingress),
- * less what never crosses a rail since one node holds and needs it. */
+/* The least time that a transfer can take: the model's bytes divided by the egress of all trainers,
+ * or the bytes that a node needs divided by its ingress, whichever is largest.  Bytes that cross no
+ * rail, because one node both holds and needs them, do not count. */
 #include "planner/internal.h"
 
 #include "base/mem.h"
@@ -12,8 +13,8 @@ struct node_sum {
 	uint32_t seen; /* class + 1 last counted */
 };
 
-/* Add @bytes to each node where a needer gets the class by a rail, once; false: one gets it through
- * memory, and can pass it on. */
+/* Add @bytes once to each node in which a needer gets the class by a rail.  Returns false if a
+ * needer gets it through memory, and so can pass it on. */
 static bool see(const struct wb_plan *p, const struct wb_class *k, uint32_t stamp,
 	const uint32_t *mark, uint64_t bytes, struct node_sum *node)
 {
@@ -33,8 +34,9 @@ static bool see(const struct wb_plan *p, const struct wb_class *k, uint32_t stam
 	return is_crossing;
 }
 
-/* Bytes every node needs by its rails, each once: a direct class only where its primary does not
- * come too.  @model: bytes that must leave the trainers by theirs. */
+/* Sum up the bytes that each node needs by its rails, each byte once: a direct class counts only in
+ * nodes that do not get its primary class by a rail.  @model: bytes that must leave the trainers by
+ * their rails. */
 static void sum_needs(
 	const struct wb_plan *p, uint32_t *mark, struct node_sum *node, uint64_t *model)
 {

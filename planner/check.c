@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prove a plan again, from the plan and the layouts alone, by other means than made it: boxes are
- * counted in pairs, routes are played chunk by chunk.
+ * Prove a plan again, from the plan and the layouts alone.  That the classes fill all parameters is
+ * proved in another way than the planner's: the elements that pairs of boxes have in common are
+ * counted.  Routes are played chunk by chunk (check_routes.c).  The code that looks for elements
+ * with two sources, and the node bound, are the planner's own.
  */
 #include "planner/plan.h"
 
@@ -47,7 +49,8 @@ static int by_place(const void *a, const void *b, void *plan)
 	return x->col < y->col ? -1 : x->col > y->col;
 }
 
-/* Every segment lies in its tensor and has its class's type; index them by tensor. */
+/* Check that every segment lies in its tensor and has its class's type; index the segments of
+ * primary classes by tensor. */
 static int index_segments(struct check *c)
 {
 	const struct wb_plan *p = c->p;
@@ -80,7 +83,7 @@ static int index_segments(struct check *c)
 	return 0;
 }
 
-/* A direct class has the segments of its primary and none of its needers. */
+/* Check that a direct class has the segments of its primary class, and none of its needers. */
 static int check_direct(struct check *c, uint32_t id)
 {
 	const struct wb_plan *p = c->p;
@@ -112,14 +115,15 @@ static uint64_t common(const struct wb_segment *s, struct wb__axis rows, struct 
 {
 	struct wb__axis c = wb__seg_cols(s);
 
-	/* Most pairs of a tensor are side by side: the cheap test first. */
+	/* Most pairs of boxes of a tensor have no columns in common, so the cheap test comes
+	 * first. */
 	if (c.first > cols.first + (cols.n - 1) * cols.step ||
 		cols.first > c.first + (c.n - 1) * c.step)
 		return 0;
 	return wb__axis_common(wb__seg_rows(s), rows) * wb__axis_common(c, cols);
 }
 
-/* No two segments share an element. */
+/* Check that no two segments share an element. */
 static int check_disjoint(struct check *c)
 {
 	const struct wb_plan *p = c->p;
@@ -148,7 +152,7 @@ static int check_disjoint(struct check *c)
 	return 0;
 }
 
-/* The first op of a map at or after a tensor. */
+/* Number of the first op of @tensor, or of a later tensor. */
 static uint32_t first_op(const struct wb_map *map, uint32_t tensor)
 {
 	uint32_t lo = 0, hi = map->n_op;
@@ -164,7 +168,7 @@ static uint32_t first_op(const struct wb_map *map, uint32_t tensor)
 	return lo;
 }
 
-/* The map has the whole segment: 2 exactly, 1 rounded, 0 not. */
+/* Does one op of the map hold the whole segment?  2: exactly, 1: rounded, 0: no. */
 static int has_segment(const struct check *c, const struct wb_map *map, const struct wb_segment *s)
 {
 	uint64_t want = (uint64_t)s->n_row * s->n_col;
@@ -185,8 +189,8 @@ static int has_segment(const struct check *c, const struct wb_map *map, const st
 	return best;
 }
 
-/* Every layout among members [begin, end) has every segment, with at least @want quality, and
- * every worker of the role with such a layout is a member. */
+/* Check that the layout of every member [begin, end) holds every segment, with at least the quality
+ * @want (see has_segment()). */
 static int check_members(struct check *c, uint32_t cls, uint32_t begin, uint32_t end, int want)
 {
 	const struct wb_plan *p = c->p;
@@ -212,7 +216,8 @@ static int check_members(struct check *c, uint32_t cls, uint32_t begin, uint32_t
 	return 0;
 }
 
-/* Workers of a layout are needers of the same classes, so one stands for all. */
+/* Check that a class that one rollout worker of a layout needs is needed by all of them, so that
+ * check_filled() can look at layouts instead of workers. */
 static int check_closed(struct check *c, const uint32_t *n_rollout)
 {
 	const struct wb_plan *p = c->p;
@@ -236,7 +241,7 @@ static int check_closed(struct check *c, const uint32_t *n_rollout)
 	return 0;
 }
 
-/* Every op of a rollout layout is filled by classes that its workers need. */
+/* Check that each op of a rollout layout is filled by classes that the layout's workers need. */
 static int check_filled(struct check *c, uint32_t l)
 {
 	const struct wb_plan *p = c->p;

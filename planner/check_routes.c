@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Play the routes of every class chunk by chunk: who has it, who took it from the network, and who
- * into each domain of that node. */
+/* Check the routes of every class by playing them chunk by chunk: which workers have a chunk, which
+ * worker of a node took it from the network, and which worker of a domain took it from outside the
+ * domain. */
 #include "planner/internal.h"
 
 #include "base/err.h"
@@ -25,9 +26,9 @@ struct play {
 		size_t cap;
 	} domain, node;
 	uint8_t *is_holder; /* by worker */
-	uint32_t *n_first; /* by chunk: nodes that received it */
+	uint32_t *n_first; /* by chunk: nodes that received it from trainers */
 	uint8_t *received; /* by node's number and chunk: its taker got it from a trainer */
-	uint8_t *has; /* bit by needer position and chunk */
+	uint8_t *has; /* a bit for each needer position and chunk: that needer has it */
 	size_t cap_first, cap_received, cap_has;
 };
 
@@ -45,7 +46,7 @@ static void number(struct slots *s, uint32_t i)
 		s->of[i] = s->n++;
 }
 
-/* Nobody has taken anything yet. */
+/* Record that nobody has taken anything yet. */
 static int clear(struct slots *s, uint32_t n_chunk)
 {
 	size_t n = (size_t)s->n * n_chunk;
@@ -115,7 +116,8 @@ static bool has_received(const struct play *y, uint32_t worker, uint32_t c)
 	return slot != NOBODY && y->node.taker[at] == worker && y->received[at];
 }
 
-/* From a trainer, or from one of another node that received it. */
+/* Play a chunk that comes from a trainer, or from a worker of another node that received it from a
+ * trainer.  NULL, or what is wrong. */
 static const char *play_network(
 	struct play *y, const struct wb_route *r, uint32_t c, uint32_t *taker, uint8_t *received)
 {
@@ -161,7 +163,8 @@ static const char *play_chunk(struct play *y, const struct wb_route *r, uint32_t
 	return what;
 }
 
-/* Those inside domains come last: their sources may have it by a route between domains. */
+/* Play the routes inside domains (@is_local) or all others.  Routes inside domains are played last,
+ * since their sources may get the chunk by a route between domains. */
 static int play_routes(struct play *y, const uint32_t *route, uint32_t n, bool is_local)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -199,7 +202,8 @@ static int play_class(struct play *y, const uint32_t *route, uint32_t n)
 	return 0;
 }
 
-/* Routes by class, in plan order and so by stage: list[begin[c]] .. list[begin[c + 1]]. */
+/* List the routes of each class: list[begin[c]] .. list[begin[c + 1]], in plan order and so by
+ * stage.  Also check that the plan has them in order. */
 static int list_routes(const struct wb_plan *p, uint32_t *begin, uint32_t *list, struct wb_err *err)
 {
 	for (uint32_t i = 0; i < p->n_route; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From segments over sets of layouts to classes over workers. */
+/* Make classes over workers from segments over sets of layouts. */
 #include "planner/internal.h"
 
 #include "base/mem.h"
@@ -11,12 +11,14 @@
 #define CLASSES_MAX (1u << 24)
 #define MEMBERS_MAX (1u << 28)
 
-/* Workers of each layout in one role: worker numbers, ascending, begin[layout]. */
+/* The workers of one role: those of layout l are worker[begin[l]] .. worker[begin[l + 1]],
+ * ascending. */
 struct roll {
 	uint32_t *worker, *begin;
 };
 
-/* Where the workers of a set of layouts already lie in plan->member; a set has one list a role. */
+/* Where the workers of a set of layouts lie in plan->member, once they are listed there.  A set has
+ * one list for each role. */
 struct placed {
 	uint32_t begin, end;
 	bool is_done;
@@ -52,7 +54,8 @@ static int by_u32(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* The workers of set @set in role @r (0 trainers, 1 rollouts), listed once however often asked. */
+/* Find the list of the workers of set @set in role @r (0 trainers, 1 rollouts).  The list is made
+ * when a set is first asked for. */
 static int place(struct classing *c, int r, uint32_t set, struct placed *out)
 {
 	const struct wb__sets *s = &c->w->sets;
@@ -106,7 +109,8 @@ static int add_class(struct classing *c, const struct wb__combo *k, bool is_dire
 	return 0;
 }
 
-/* Number classes by their first segment, the exact one before its direct one. */
+/* Number classes in the order of their first segments.  A class comes before the direct class that
+ * has the same segments. */
 static int number_classes(struct classing *c)
 {
 	struct wb__work *w = c->w;
@@ -139,7 +143,7 @@ static void put_segment(struct wb_plan *p, uint32_t *fill, uint32_t cls, struct 
 	p->segment[fill[cls]++] = s;
 }
 
-/* Segments of a class side by side, in their order. */
+/* Put the segments of each class side by side into the plan, in their order. */
 static int place_segments(struct wb__work *w)
 {
 	struct wb_plan *p = w->plan;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan for people and tools. */
+/* Describe a plan, as text for people or as JSON for tools. */
 #include "planner/plan.h"
 
 #include "base/base.h"
@@ -20,9 +20,9 @@ static const char *const stage_name[WB_STAGES] = {"receive", "external", "intern
 struct rail {
 	uint64_t out[WB_STAGES], in[WB_STAGES];
 	uint64_t inside_out, inside_in; /* of the receive stage: inside its node, through memory */
-	uint64_t lent; /* of in: landed for other workers of its domain */
-	uint64_t chunks; /* the greater of those sent and taken over the network */
-	uint32_t peers; /* other rails it talks to */
+	uint64_t lent; /* part of in[]: landed for other workers of its domain */
+	uint64_t chunks; /* sent or taken, the greater of both; without the internal stage */
+	uint32_t peers; /* other rails with which it exchanges bytes over the network */
 };
 
 struct domain {
@@ -30,7 +30,7 @@ struct domain {
 	uint32_t n_worker;
 };
 
-struct pair { /* of domains, from << 32 | to */
+struct pair { /* of domains; key: from << 32 | to */
 	uint64_t key, bytes;
 };
 
@@ -140,7 +140,7 @@ static int count_routes(struct explain *e)
 	return count_peers(e);
 }
 
-/* Engines, domains and nodes that occur, as numbers may have gaps after a worker left. */
+/* Count the engines, domains and nodes that occur, since their numbers may have gaps. */
 static int count_workers(struct explain *e)
 {
 	const struct wb_plan *p = e->p;
@@ -166,8 +166,8 @@ static int count_workers(struct explain *e)
 	return 0;
 }
 
-/* The rail that ends last, and how long the transfer should take: that rail, and the time in which
- * the first chunk comes through the stages before it and the last through those behind. */
+/* Find the rail that ends last, and estimate how long the transfer takes: the time of this rail,
+ * and the time of one chunk, or of two with an external stage, to fill and drain the pipeline. */
 static void find_busiest(struct explain *e)
 {
 	const struct wb_plan *p = e->p;
@@ -515,7 +515,7 @@ static int by_pair(const void *a, const void *b)
 	return x->key < y->key ? -1 : x->key > y->key;
 }
 
-/* Which domain sends how much to which, where anything crosses the network. */
+/* Bytes that each domain sends to each other domain over the network. */
 static int json_pairs(const struct explain *e)
 {
 	const struct wb_plan *p = e->p;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Collect what is wrong with the input of a plan, and make one sentence of it. */
 #include "planner/internal.h"
 
 #include "base/err.h"
@@ -19,7 +20,7 @@ void wb__plan_fault(struct wb__faults *f, const char *fmt, ...)
 	va_end(ap);
 	len = strlen(text);
 	f->n++;
-	/* Shown from the first on without gaps: what is cut is the tail. */
+	/* After the first fault that is not shown, no fault is: only the end of the list is cut. */
 	if (f->n_shown + 1 < f->n || f->len + len + 3 > sizeof(f->text))
 		return;
 	f->len += (size_t)snprintf(

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* One-dimensional lattices: how many values two have in common, and whether one contains the
+ * other. */
 #include "planner/internal.h"
 
 #include "base/base.h"
@@ -47,7 +49,8 @@ uint64_t wb__axis_common(struct wb__axis a, struct wb__axis b)
 			return 0;
 		return (uint64_t)(end - begin) / a.step + 1;
 	}
-	/* at = a.first + k * a.step with at = b.first (mod b.step): k from the inverse. */
+	/* Find the first at = a.first + k * a.step with at = b.first (mod b.step), k >= 0.  The
+	 * inverse of a.step / g gives k. */
 	g = gcd_inv(a.step % b.step ? a.step % b.step : b.step, b.step, &inv);
 	if (a.first % g != b.first % g)
 		return 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose rails land what a node takes from the network.  Those who need it, as long as that does
- * not hold the transfer up; else other rollout workers of their domains too, and for no more than
- * what is too much for the needers.  A rail is its agent's, which lands only what workers there
- * get.
+ * Decide by which rails a node takes its bytes from the network: by the rails of the workers that
+ * need the bytes, as long as this does not delay the transfer.  Otherwise other rollout workers of
+ * their domains lend their rails, for no more than what is too much for the needers' own.  A rail
+ * belongs to an agent, and lands only bytes for workers of this agent.
  */
 #include "planner/internal.h"
 
@@ -13,14 +13,16 @@
 #include <errno.h>
 #include <string.h>
 
-#define GAIN 1.01 /* rails are lent where it would take that much longer without */
+/* A node is lent rails if it would need longer than the transfer by more than this factor without
+ * them. */
+#define GAIN 1.01
 
-/* Groups and rollout workers of each node, side by side. */
+/* The groups and the rollout workers of each node. */
 struct lend {
 	const struct wb_plan *p;
 	struct wb__shares *s;
-	uint32_t *group, *group_begin; /* owned: numbers of s->take; by node, one more */
-	uint32_t *worker, *worker_begin; /* owned: plan workers; by node, one more */
+	uint32_t *group, *group_begin; /* owned: indices into s->take, by node; where these begin */
+	uint32_t *worker, *worker_begin; /* owned: worker numbers, by node; where these begin */
 	struct wb__group *g; /* owned: groups of one node */
 	uint8_t *needs_rails; /* owned, by node */
 };
@@ -30,7 +32,8 @@ static uint32_t node_of(const struct lend *x, uint32_t group)
 	return x->p->worker[x->s->take[group].member[0]].node;
 }
 
-/* begin[v + 2] counts node v: to be summed, and then to be filled at begin[v + 1]. */
+/* Before: begin[v + 2] is the count of node v.  After: the list of node v begins at begin[v + 1],
+ * which is moved on while the list is filled, so that at the end begin[v] is its beginning. */
 static void sum_up(uint32_t *begin, uint32_t n)
 {
 	for (uint32_t v = 2; v < n + 2; v++)
@@ -80,7 +83,7 @@ static void lend_finish(struct lend *x)
 	wb_free(x->needs_rails);
 }
 
-/* Each node by itself, so that one slow node does not leave the others unbalanced. */
+/* Balance one node by itself, so that a slow node does not leave the others unbalanced. */
 static int balance_node(struct lend *x, uint32_t v, enum wb__begin begin, double *time)
 {
 	uint32_t at = x->group_begin[v], n = x->group_begin[v + 1] - at;
@@ -106,7 +109,8 @@ static int balance_needers(struct lend *x, double least, size_t *n_lent)
 	return 0;
 }
 
-/* It is no needer, and in the domain of one. */
+/* May @worker lend its rail to the group?  It must be no needer, and be in the domain of a
+ * needer. */
 static bool may_lend(const struct wb_plan *p, const struct wb__group *g, uint32_t worker)
 {
 	bool is_near = false;
@@ -119,7 +123,8 @@ static bool may_lend(const struct wb_plan *p, const struct wb__group *g, uint32_
 	return is_near;
 }
 
-/* Other rollout workers of its needers' domains join a group, in @member, with nothing yet. */
+/* Add other rollout workers of the needers' domains to a group, with shares of 0.  The group's
+ * members and shares move to @member and @share. */
 static void widen(
 	struct lend *x, struct wb__group *g, uint32_t v, uint32_t *member, uint64_t *share)
 {

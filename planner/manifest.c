@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Manifests, the lists of a checkpoint's tensors: make, check, encode and decode them. */
 #include "planner/internal.h"
 #include "planner/map.h"
 
@@ -43,7 +44,8 @@ static int shape_of(struct wb_tensor *t, struct wb_err *err)
 	return 0;
 }
 
-/* Running sums; shape_of() bounded rows and cols, so products fit in 75 bits at most. */
+/* Set the running sums.  shape_of() has limited rows to 2^40, so neither rows times the bytes of an
+ * element nor the sum of all rows can overflow; other products and sums are checked. */
 static int derive(struct wb_manifest *m, struct wb_err *err)
 {
 	uint64_t base = 0;
@@ -105,7 +107,7 @@ static int index_names(struct wb_manifest *m, struct wb_err *err)
 	return rc;
 }
 
-/* Everything derived from the tensors: checks, sums, digest. */
+/* Set everything that is derived from the tensors, and check it. */
 static int finish(struct wb_manifest *m, struct wb_err *err)
 {
 	struct wb_buf b;

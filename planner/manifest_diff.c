@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Describe in words how two manifests differ. */
 #include "planner/map.h"
 
 #include "base/buf.h"
@@ -6,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Two manifests side by side, by name. */
+/* Two manifests whose tensors are compared in the order of their names. */
 struct pair {
 	const struct wb_manifest *m[2];
 	const char *who[2];
@@ -14,7 +15,7 @@ struct pair {
 	uint32_t n, shown_max;
 };
 
-/* Room for one more difference, or only counted. */
+/* Count one more difference.  Returns whether it is to be written too. */
 static bool next(struct pair *p)
 {
 	if (p->n++ >= p->shown_max)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Source maps: make, check, encode and decode them.  Also the table of casts. */
 #include "planner/map.h"
 
 #include "base/base.h"
@@ -20,7 +21,8 @@
 #define REGION_BYTES 40
 #define SPAN_MAX (UINT64_C(1) << 60)
 
-/* One op writes inside its parameter; sums of three products of 32 and 64 bits fit in 128. */
+/* Does the op write only inside its parameter?  Products of 32 and 64 bits, and the sum of three,
+ * fit in 128 bits. */
 static bool op_in_param(const struct wb_op *o, const struct wb_param *p)
 {
 	__int128 lo = o->dst, hi = o->dst;
@@ -126,7 +128,8 @@ static int check_all(const struct wb_manifest *m, const struct wb_map *map, stru
 	return rc;
 }
 
-/* A step or stride along an axis of one element means nothing: one spelling of it. */
+/* A step or stride along an axis of one element means nothing: give it one value, so that equal ops
+ * are encoded in the same way. */
 static void canon_op(struct wb_op *o)
 {
 	if (o->n_row == 1) {
@@ -326,7 +329,7 @@ static int read_param(struct wb_cursor *c, struct wb_param *p)
 	return c->bad ? -EBADMSG : 0;
 }
 
-/* False: not the canonical spelling, or out of order. */
+/* Read an op.  False: it is not in canonical form, or out of order. */
 static bool read_op(struct wb_cursor *c, struct wb_op *o, const struct wb_op *before)
 {
 	struct wb_op canon;

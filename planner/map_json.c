@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Write a source map as JSON text. */
 #include "base/buf.h"
 #include "planner/map.h"
 

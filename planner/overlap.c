@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does every element of a parameter have one source?  Every op and region is a set
- * {lo + sum of i_k * stride_k}.  Sets whose bounding intervals are apart are disjoint; the rest are
- * split by the largest stride P into quotient and remainder, where both parts are again such sets
- * with fewer or smaller axes: two sets are disjoint when their quotients or their remainders are.
+ * Check that every element of a parameter has exactly one source.  Every op and every region is a
+ * set of elements {lo + sum of i_k * stride_k}.  Two sets whose intervals from first to last
+ * element do not meet are disjoint.  All other sets are split by the largest stride P into
+ * quotients and remainders, which are again such sets, with fewer or smaller axes.  Two sets are
+ * disjoint when their quotients or their remainders are.
  */
 #include "planner/internal.h"
 
@@ -18,7 +19,8 @@
 
 #define AXES_MAX 3
 #define EXPAND_MAX (1u << 20) /* elements compared one by one where splitting does not work */
-/* Units of work: two shapes held against each other; an element listed and sorted. */
+/* Units of work (wb__spend()): for two shapes that are compared; for an element that is listed and
+ * sorted. */
 #define PAIR_WORK 32
 #define ELEM_WORK 64
 
@@ -50,7 +52,7 @@ static void shape_axis(struct shape *s, uint64_t n, int64_t stride)
 	s->n_axis++;
 }
 
-/* An axis that continues the one inside it is one longer axis. */
+/* Join each axis that continues the axis inside it with that axis. */
 static void shape_fold(struct shape *s)
 {
 	uint32_t n = 0;
@@ -113,7 +115,8 @@ static int expand(struct wb__work *w, const struct shape *s, uint64_t **out)
 	return 0;
 }
 
-/* 1 = every element once, 0 = not, or -ENOMEM, -E2BIG.  Undecidable counts as not. */
+/* Does the shape have each of its elements once?  1 = yes, 0 = no, or undecidable, or -ENOMEM,
+ * -E2BIG. */
 static int is_simple(struct wb__work *w, const struct shape *s)
 {
 	uint64_t reach = 0, *v;
@@ -136,7 +139,7 @@ static int is_simple(struct wb__work *w, const struct shape *s)
 	return ok;
 }
 
-/* Quotient and remainder by @p; false when the remainders would wrap round. */
+/* Split a shape into quotients and remainders by @p.  False: the remainders would wrap round. */
 static bool split(const struct shape *s, uint64_t p, struct shape *quot, struct shape *rem)
 {
 	*quot = (struct shape){.lo = s->lo / p, .hi = s->lo / p, .elems = 1};
@@ -181,7 +184,7 @@ static int apart_by_element(struct wb__work *w, const struct shape *a, const str
 	return rc;
 }
 
-/* 1 = no element in common, 0 = some or undecidable, -ENOMEM, -E2BIG. */
+/* Are two shapes disjoint?  1 = yes, 0 = no, or undecidable, or -ENOMEM, -E2BIG. */
 static int is_apart(struct wb__work *w, const struct shape *a, const struct shape *b)
 {
 	struct shape qa, qb, ra, rb;
@@ -217,7 +220,7 @@ static int by_lo(const void *a, const void *b)
 
 struct param_shapes {
 	struct shape *shape; /* sorted by lo */
-	uint32_t *open; /* scratch: shapes whose interval reaches the one looked at */
+	uint32_t *open; /* scratch: earlier shapes whose interval may reach the present one */
 	uint32_t n;
 };
 
@@ -242,7 +245,8 @@ static void too_tangled(struct wb__work *w, const struct wb__layout *l, const st
 		"%s: parameter %.120s: too many ops lie across each other", who, p->name);
 }
 
-/* One fault a parameter is enough. */
+/* Check that the shapes of a parameter are disjoint.  Stops at the first fault, since one for each
+ * parameter is enough. */
 static int check_apart(struct wb__work *w, const struct wb__layout *l, const struct wb_param *p,
 	const struct param_shapes *s)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a plan's head and parts. */
+/* Write a plan's head and parts. */
 #include "planner/parts.h"
 
 #include "base/base.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define FOLD_MAX (1u << 16) /* segments that are looked at together: bounds the memory for it */
+#define FOLD_MAX (1u << 16) /* segments folded into runs at once: limits the memory for it */
 #define ITEMS_MAX (1u << 28)
 
 const struct wb__section wb__head_section[WB__HEAD_SECTIONS] = {
@@ -28,18 +28,19 @@ const struct wb__section wb__part_section[WB__PART_SECTIONS] = {
 	[WB__PART_ROUTE] = WB__SECTION_ROUTE,
 };
 
-/* Lists of numbers, one a domain: item[begin[d]] .. item[begin[d + 1]]. */
+/* Lists of numbers, one for each domain: item[begin[d]] .. item[begin[d + 1]]. */
 struct lists {
 	uint32_t *item, *begin; /* owned */
 };
 
-/* What of a plan's classes stands in the parts: each in one or several of them. */
+/* What goes into the parts.  The records of a class are made once, and copied into each part that
+ * has the class. */
 struct packing {
 	const struct wb_plan *p;
 	uint32_t n_domain;
 	struct wb_buf run, level; /* records of all classes, one after the other */
-	uint32_t *run_begin, *level_begin; /* owned: records of class c; n_class + 1 of them */
-	struct lists cls, route; /* of the domains */
+	uint32_t *run_begin, *level_begin; /* owned: where those of class c begin; n_class + 1 */
+	struct lists cls, route; /* numbers of the classes and routes of each domain */
 	uint32_t *seen; /* owned: by domain, scratch */
 };
 
@@ -100,7 +101,8 @@ static int fold_classes(struct packing *k)
 
 /* ---- what goes into which part ---- */
 
-/* Lists are made in two passes: items are counted, begin[] summed up, items put in. */
+/* Lists are made in two passes: first (not @is_counted) items are counted, and make_room() sums up
+ * begin[]; then the items are put in. */
 static void add(struct lists *l, uint32_t domain, uint32_t item, bool is_counted)
 {
 	if (is_counted)
@@ -209,7 +211,7 @@ static void put_head(const struct packing *k, struct wb_buf *out)
 	wb__members_put(out, p);
 	wb__section_align(out, start);
 	for (uint32_t d = 0; d < k->n_domain * (WB__HEAD_PART_BYTES / sizeof(uint64_t)); d++)
-		wb_buf_u64(out, 0); /* once the parts are there */
+		wb_buf_u64(out, 0); /* put_all() writes it once the part is there */
 }
 
 static uint32_t run_count(const struct packing *k, uint32_t cls)
@@ -238,7 +240,7 @@ static void put_part_header(const struct packing *k, uint32_t domain, struct wb_
 	wb__table_put(out, wb__part_section, count, WB__PART_SECTIONS, WB__PART_BYTES);
 }
 
-/* Records of some classes, which lie one after the other for each of them. */
+/* Append the records of @n classes.  The records of one class follow each other in @of. */
 static void put_records(struct wb_buf *out, const struct wb_buf *of, const uint32_t *begin,
 	const uint32_t *cls, uint32_t n, size_t bytes)
 {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Make a plan: check the input, take the steps of planning in turn, and choose the chunk size. */
 #include "planner/plan.h"
 
 #include "base/base.h"
@@ -13,8 +14,8 @@
 #define CHUNK_ALIGN 64
 #define CHUNKS_MAX (1u << 30)
 #define CHUNK_ENOUGH (4u << 20)
-#define ROUNDING 1.02 /* of the time that shares take, what whole chunks may */
-#define SLOTS_IN_FLIGHT 16 /* of one pool, which has a quarter of a rollout's buffer */
+#define ROUNDING 1.02 /* whole chunks may take this many times as long as the shares */
+#define SLOTS_IN_FLIGHT 16 /* slots of a pool; a pool has a quarter of a rollout's buffer */
 
 static int check_worker(const struct wb_plan_input *in, uint32_t i, struct wb_err *err)
 {
@@ -32,10 +33,10 @@ static int check_worker(const struct wb_plan_input *in, uint32_t i, struct wb_er
 	return 0;
 }
 
-/* Agents of one node share memory, and so an agent is on one. */
+/* Check that all workers of a domain are on one node. */
 static int check_nodes(const struct wb_plan_input *in, struct wb_err *err)
 {
-	uint32_t *node = wb_zalloc(in->n_worker, sizeof(*node)); /* by domain, + 1; 0 = not yet */
+	uint32_t *node = wb_zalloc(in->n_worker, sizeof(*node)); /* by domain: node + 1; 0 = none */
 	int rc = node ? 0 : wb_err_set(err, -ENOMEM, "%s", wb_strerror(-ENOMEM));
 
 	for (uint32_t i = 0; i < in->n_worker && rc == 0; i++) {
@@ -84,7 +85,7 @@ static int check_input(const struct wb_plan_input *in, struct wb_err *err)
 	return check_nodes(in, err);
 }
 
-/* Layouts with one worker of each role that has them. */
+/* For each layout, find the first worker of each role that has it. */
 static int find_roles(struct wb__work *w)
 {
 	const struct wb_plan_input *in = w->in;
@@ -155,10 +156,11 @@ static bool fits(uint64_t buffer_bytes, uint64_t chunk, uint64_t slots)
 }
 
 /*
- * 4 MiB keep a rail busy, and a worker's load should be at least 64 chunks, so that rounding to
- * chunks costs under 2 %.  Each chunk costs the loops of agents the same, whatever its size, so
- * that larger ones are better where they cost nothing else: where rounding stays under 0.5 %, and
- * the pools of slots hold all that a worker has in flight.
+ * Choose the size of chunks.  Chunks of 4 MiB keep a rail busy.  A worker's load should be at least
+ * 64 chunks, so that rounding to whole chunks costs less than 2 %.  The work of the agents' loops
+ * for a chunk does not depend on its size, so larger chunks are better where they cost nothing
+ * else: where a load is at least 192 chunks (rounding costs about 0.5 %), and the pools of slots
+ * hold all that a worker has in flight.
  */
 static uint32_t choose_chunk(
 	const struct wb_plan_input *in, const struct wb_plan *p, const struct wb__shares *s)
@@ -237,7 +239,8 @@ static void forget_routes(struct wb_plan *p)
 	p->n_route = 0;
 }
 
-/* Classes split over all nodes come most evenly; where that makes too many peers, less so. */
+/* Make the routes.  They are most even when each class is split over all nodes.  If a rail would
+ * have too many peers, try routes that are less even, and take those if they have fewer peers. */
 static int make_routes(struct wb_plan *p, const struct wb__shares *s, struct wb_plan_summary *out)
 {
 	struct wb_plan_summary even = {0};
@@ -259,8 +262,9 @@ static int make_routes(struct wb_plan *p, const struct wb__shares *s, struct wb_
 	return wb__routes_make(p, s, false);
 }
 
-/* Smaller chunks than are cheapest where rounding to these costs a rail too much time: who receives
- * one more than others passes it on to many. */
+/* Make the routes, with the chunk size that is given or chosen.  A size that was chosen is halved,
+ * down to CHUNK_ENOUGH, while rounding to whole chunks costs a rail too much time: a worker that
+ * receives one chunk more than others passes it on to many. */
 static int route_in_chunks(struct wb__work *w, const struct wb__shares *s)
 {
 	struct wb_plan *p = w->plan;

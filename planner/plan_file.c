@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions 1 and 3 of a plan's bytes, which list all of it (FORMAT.md). */
+/* Encode and decode a plan as a list, which is all of it: versions 1 and 3 (FORMAT.md). */
 #include "planner/plan.h"
 
 #include "base/base.h"

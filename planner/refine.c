@@ -2,11 +2,11 @@
 /*
  * Cut every tensor into boxes on which the set of covering ops does not change.
  *
- * Rows are swept in bands between op boundaries; in a band the columns are cut where an op that is
- * open begins or ends; a box that is covered by the same ops as the one above it continues it.  A
- * tensor with stepped ops is first split into residue classes of rows and columns, in each of which
- * every op is a plain box; where the common step is large, stepped ops are cut into single rows or
- * columns instead.
+ * Rows are swept in bands, which begin and end where ops do.  In a band, columns are cut where an
+ * op that covers the band begins or ends.  A box that is covered by the same ops as the box above
+ * it continues that box.  A tensor with stepped ops is first split into residue classes of rows and
+ * columns, in each of which every op is a plain box.  Where the common step would be large, stepped
+ * ops are cut into single rows or columns instead.
  */
 #include "planner/internal.h"
 
@@ -19,14 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Residue classes of one axis, and ops times residue classes of a tensor. */
+/* Most residue classes of one axis; most ops times residue classes of a tensor. */
 #define STEP_MAX 1024
 #define RESIDUES_MAX (1u << 20)
 #define RECTS_MAX (1u << 22)
 #define SEGMENTS_MAX (1u << 23)
 #define COMBOS_MAX (1u << 26)
 #define BAND_REFS_MAX (1u << 24)
-#define OPEN_WORK 32 /* units of work: an op open over a band of rows, times their logarithm */
+#define OPEN_WORK 32 /* units of work for each of n ops open over a band, times log2(n) */
 
 struct ref {
 	uint32_t layout, op;
@@ -58,14 +58,14 @@ struct refine {
 	uint64_t row_step, row_off, col_step, col_off; /* residue class */
 	struct rect *rect;
 	size_t cap_rect, n_rect;
-	uint32_t *open; /* rects over the band, by ref */
+	uint32_t *open; /* rects that cover the band, in the order of their refs */
 	size_t cap_open, n_open;
 	uint64_t *cut; /* columns at which the band's cells change */
 	const struct rect **by_col, **over; /* open rects by first column; those over the cell */
 	size_t cap_cut, cap_by_col, cap_over, n_over;
 	struct band band[2];
-	uint32_t *layout; /* scratch of set making: three lists of n_layout */
-	/* What nobody holds, for one sentence a tensor. */
+	uint32_t *layout; /* scratch of sort_layouts(): three lists of n_layout */
+	/* Needed elements of the tensor that no trainer holds, for one sentence about them. */
 	uint64_t missing, miss_row[2], miss_col[2];
 	struct ref miss_needer, miss_caster;
 	bool has_caster;
@@ -112,7 +112,7 @@ static int add_rect(struct refine *f, struct rect r)
 	return rc;
 }
 
-/* The part of an axis in residue class (step, off), in quotient coordinates; false: none. */
+/* The part of an axis that is in residue class (step, off), as quotients by step; false: none. */
 static bool residue(struct wb__axis a, uint64_t step, uint64_t off, uint64_t *begin, uint64_t *end)
 {
 	uint64_t skip = 0, stride = step / a.step;
@@ -133,7 +133,8 @@ static bool residue(struct wb__axis a, uint64_t step, uint64_t off, uint64_t *be
 	return true;
 }
 
-/* Rects of one op; an axis whose step does not divide the class's is cut into single lines. */
+/* Add the rects of one op.  An axis whose step does not divide the residue class's step is cut into
+ * single lines. */
 static int add_op(struct refine *f, uint32_t ref)
 {
 	const struct wb_op *o = op_of(f, f->ref[ref]);
@@ -166,8 +167,10 @@ static int add_op(struct refine *f, uint32_t ref)
 }
 
 /*
- * Layouts of a cell by what they do with it; lists stay ascending since refs are.  A trainer that
- * rounds what another has exactly does not hold it: chunks would differ by who sends them.
+ * Sort the layouts of a cell into those that hold it, need it exactly, and need it rounded; len[]
+ * are the lengths of these lists.  Lists stay ascending since refs are.  A trainer that rounds what
+ * another trainer has exactly does not count as a holder: else the contents of chunks would depend
+ * on the sender.
  */
 static void sort_layouts(struct refine *f, const uint32_t *ref, uint32_t n, uint32_t len[3],
 	struct ref *needer, struct ref *caster)
@@ -197,7 +200,8 @@ static void sort_layouts(struct refine *f, const uint32_t *ref, uint32_t n, uint
 		if (l->rollout == UINT32_MAX)
 			continue;
 		*needer = r;
-		/* One exact copy makes the layout a source, wherever else it rounds. */
+		/* A layout with one exact copy can be a source, even if it has rounded copies
+		 * too. */
 		if (is_exact && len[2] && lossy[len[2] - 1] == r.layout)
 			len[2]--;
 		if (len[1] && exact[len[1] - 1] == r.layout)
@@ -269,7 +273,8 @@ static void note_missing(struct refine *f, const struct wb_segment *s)
 	f->miss_col[1] = WB_MAX(f->miss_col[1], last_col);
 }
 
-/* A finished cell becomes a segment, if anybody needs it. */
+/* Make a finished cell a segment if a rollout needs it; if no trainer holds it, note that it is
+ * missing. */
 static int emit(struct refine *f, const struct band *b, const struct cell *c)
 {
 	struct wb__work *w = f->w;
@@ -316,7 +321,8 @@ static int emit(struct refine *f, const struct band *b, const struct cell *c)
 	return rc;
 }
 
-/* Cells of @next that continue one of @prev start where that one does; the others of prev end. */
+/* Cells of @next that continue a cell of @prev get its first row.  The other cells of @prev end,
+ * and are emitted. */
 static int join(struct refine *f, const struct band *prev, struct band *next, uint64_t row)
 {
 	size_t k = 0;
@@ -351,7 +357,8 @@ static int by_first_col(const void *a, const void *b)
 	return x->ref < y->ref ? -1 : x->ref > y->ref;
 }
 
-/* Drop what ends at column @at from the list, add what begins there, in ref order. */
+/* Go on to column @at: drop rects that end there from f->over, and add those that begin there, in
+ * the order of their refs. */
 static void turn_column(struct refine *f, uint64_t at, size_t *next)
 {
 	size_t kept = 0;
@@ -381,7 +388,7 @@ static int band_scratch(struct refine *f)
 	return rc;
 }
 
-/* The cells of the band of rows [row, end) from the open rects. */
+/* Make the cells of the band of rows [row, end) from the open rects. */
 static int make_band(struct refine *f, struct band *b, uint64_t row, uint64_t end)
 {
 	size_t n_cut = 0, next = 0;
@@ -461,7 +468,7 @@ static int open_rects(struct refine *f, uint64_t row, size_t *next)
 	return 0;
 }
 
-/* Row boundaries of all rects, kept apart from the column cuts of a band. */
+/* All rows at which a rect begins or ends, sorted. */
 static int row_cuts(const struct refine *f, uint64_t **out, size_t *n_out)
 {
 	uint64_t *v = wb_alloc(2 * f->n_rect * sizeof(*v));
@@ -520,7 +527,8 @@ static uint64_t common_step(uint64_t a, uint64_t b)
 	return a / x * b;
 }
 
-/* Common steps of the tensor's ops; an op that would make them too large is cut up instead. */
+/* Find the common steps of the tensor's ops.  An op that would make them too large is left out:
+ * add_op() cuts it into single lines. */
 static void steps(struct refine *f)
 {
 	f->row_step = f->col_step = 1;
@@ -594,7 +602,8 @@ static int refine_tensor(struct refine *f)
 	return 0;
 }
 
-/* Rollout parameters that cannot take their tensor's type: one fault an op. */
+/* Note a fault for each op of a rollout layout whose parameter cannot take the type of its
+ * tensor. */
 static void check_casts(struct wb__work *w)
 {
 	for (uint32_t l = 0; l < w->in->n_layout; l++) {
@@ -619,7 +628,7 @@ static void check_casts(struct wb__work *w)
 	}
 }
 
-/* All ops of used layouts, by tensor; begin[t] .. begin[t + 1]. */
+/* List the ops of all layouts that a worker has, by tensor: ref[begin[t]] .. ref[begin[t + 1]]. */
 static int list_refs(struct wb__work *w, struct ref **ref_out, uint32_t **begin_out)
 {
 	uint32_t n_tensor = w->in->manifest->n;

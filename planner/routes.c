@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cut the chunk grids: who sends which chunk to whom.
+ * Make the routes: which worker sends which chunks of a class to which worker.
  *
- * Holders partition a class's grid by their shares, and so do the needers of every node (the
- * takers).  Where no taker changes, the chunks are split evenly over the nodes: the part of a
- * node comes to it from the trainers, the other nodes' takers get it from its taker.  Since a
- * taker passes on at most what it takes, exchange never loads a rail more than ingress does.
- * Rounding to whole chunks carries its error to the next class, so a rail is never more than about
- * a chunk away from its share, whatever the number of classes; large classes come first.  What is
- * left over goes to fast rails first, since one chunk more is a long time on a slow one.
+ * Holders divide a class's grid by their shares, and the needers of every node do so too.  The
+ * needers of a node that get a range of the grid in this way are its takers.  Wherever a taker
+ * changes, the grid is cut into intervals, and the chunks of an interval are split evenly over the
+ * nodes: trainers send the part of a node to its taker, which passes it on to the takers of the
+ * other nodes.  A taker passes on at most as much as it takes, so exchange never loads a rail more
+ * than ingress does.
+ *
+ * The error of rounding to whole chunks is carried to the next class, so a rail is never more than
+ * about a chunk away from its share, whatever the number of classes.  Large classes come first.
+ * Chunks that are left over go to fast rails first, since a slow rail needs a long time for one
+ * chunk more.
  */
 #include "planner/internal.h"
 
@@ -20,8 +24,9 @@
 #include <string.h>
 
 #define ROUTES_MAX (1u << 27)
-#define TINY 16 /* parts of a chunk */
-#define GRAINS 16 /* of what a taker should be the first to get, if few are to send it that */
+#define TINY 16 /* a class counts as a chunk divided by this, or more */
+/* With few peers, what a taker is the first to get comes in parts of at least 1 / GRAINS of it. */
+#define GRAINS 16
 
 struct want {
 	int64_t bytes;
@@ -29,7 +34,7 @@ struct want {
 	uint32_t pos, order;
 };
 
-/* Chunks [previous end, end) are the worker's, and go by that rail. */
+/* The chunks from the end of the range before to @end are the worker's, and go by that rail. */
 struct range {
 	uint32_t end, worker, rail;
 };
@@ -38,9 +43,10 @@ struct routing {
 	struct wb_plan *p;
 	const struct wb__shares *s;
 	size_t cap_route;
-	/* By rail: bytes owed (share less what was given so far) as sender, as taker, as first. */
+	/* By rail: bytes owed (share less what was given so far) as sender, as taker, and as the
+	 * taker that is the first to get them. */
 	int64_t *owed_send, *owed_take, *owed_first;
-	uint32_t *started; /* by rail: classes whose first node was its own */
+	uint32_t *started; /* by rail: intervals whose first part its taker got */
 	uint64_t *near; /* by worker: bytes from another domain of its node, through memory */
 	double rate_max;
 	bool few_peers;
@@ -50,13 +56,13 @@ struct routing {
 	uint32_t n_hold;
 	struct range *take; /* takers; those of group g begin at take_at[g] */
 	size_t cap_take;
-	uint32_t *take_at; /* by group of the class; one more */
+	uint32_t *take_at; /* by group of the class, and the end of the last one */
 	const struct range **taker; /* of groups at hand: takers in the interval at hand */
 	uint32_t *cut; /* interval bounds */
 	size_t cap_cut;
 };
 
-/* How much it matters that one gets a chunk more. */
+/* How much a rail lacks: more bytes owed weigh more, and more so on a fast rail. */
 static double weigh(const struct want *w)
 {
 	return (double)w->bytes * (w->bytes > 0 ? w->rate : 1);
@@ -73,8 +79,8 @@ static int by_want(const void *a, const void *b)
 	return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* A class as it is counted.  Tiny ones count for more than they are: else one rail that is owed a
- * chunk would get very many of them, and each from another trainer. */
+/* The bytes that a class counts for.  Tiny classes count for more than they have: else one rail
+ * that is owed a chunk would get very many of them, each from another trainer. */
 static uint64_t class_bytes(const struct wb_plan *p, const struct wb_class *k)
 {
 	return WB_MAX(k->bytes, p->chunk_bytes / TINY);
@@ -88,7 +94,7 @@ static uint64_t range_bytes(
 	return end - WB_MIN((uint64_t)a * p->chunk_bytes, end);
 }
 
-/* A member's part of a class, as of its group. */
+/* A member's part of @bytes of a class, by the shares of its group. */
 static int64_t part(const struct wb__group *g, uint32_t pos, uint64_t bytes)
 {
 	return g->bytes ? (int64_t)((unsigned __int128)bytes * g->share[pos] / g->bytes) : 0;
@@ -99,7 +105,8 @@ static int64_t whole_chunks(const struct routing *r, int64_t bytes, uint32_t lef
 	return bytes > 0 ? WB_MIN(bytes / r->p->chunk_bytes, left) : 0;
 }
 
-/* Who wants, at position @pos, @bytes that go by @rail; @order: among equals. */
+/* An entry of want[]: the member at position @pos wants @bytes by @rail.  @order decides among
+ * equals. */
 static struct want want_of(
 	const struct routing *r, int64_t bytes, uint32_t rail, uint32_t pos, uint32_t order)
 {
@@ -107,9 +114,11 @@ static struct want want_of(
 }
 
 /*
- * count[pos] of the @left chunks to each of the @n in want[]: what it wants, rounded.  Who gets any
- * gets @grain bytes at least: where a class is small, few get it and the others more of the next,
- * so that a worker does not talk to all others for a little of each class.
+ * Deal out @left chunks to the @n entries of want[]: count[pos] is what each wants, rounded.  While
+ * chunks last, an entry that wants some bytes gets at least @grain of them, and those that want
+ * most come first.  So few members get a small class, and the others get more of the next: a worker
+ * does not talk to all others for a little of each class.  Chunks that are left over go one by one
+ * to those that lack most.
  */
 static void deal(struct routing *r, uint32_t n, uint32_t left, uint64_t grain)
 {
@@ -133,7 +142,8 @@ static void deal(struct routing *r, uint32_t n, uint32_t left, uint64_t grain)
 		r->count[r->want[i].pos]++;
 }
 
-/* count[i] of a class's chunks to member i: its part and what it is owed from before. */
+/* Set count[i] to the number of a class's chunks that member i gets: its part, and what it is owed
+ * from before. */
 static void apportion(
 	struct routing *r, const struct wb_class *k, const struct wb__group *g, const int64_t *owed)
 {
@@ -147,7 +157,8 @@ static void apportion(
 	deal(r, g->n, k->n_chunk, 0);
 }
 
-/* One of the needers of a group in the domain of @lender, @turn: which.  There is one. */
+/* A needer of the group in the domain of @lender; there is at least one.  @turn chooses among
+ * several. */
 static uint32_t needer_near(
 	const struct wb_plan *p, const struct wb__group *g, uint32_t lender, uint32_t turn)
 {
@@ -160,8 +171,9 @@ static uint32_t needer_near(
 	return g->member[begin + turn % (end - begin)];
 }
 
-/* Ranges in member order from member @turn on; what was given is taken off what is owed.  What
- * comes by a rail that is lent goes to one of those who need it. */
+/* Make ranges of the chunks in count[], in member order from member @turn on, and subtract what was
+ * given from what is owed.  Chunks that come by a lent rail go to a needer.  Returns the number of
+ * ranges. */
 static uint32_t lay_ranges(struct routing *r, const struct wb_class *k, const struct wb__group *g,
 	uint32_t turn, int64_t *owed, struct range *out)
 {
@@ -188,7 +200,7 @@ static int add_route(struct routing *r, struct wb_route x)
 
 	if (rc < 0)
 		return rc;
-	if (wb_route_is_inside(p, &x)) { /* no rail is asked for */
+	if (wb_route_is_inside(p, &x)) { /* through memory, by no rail */
 		x.src_rail = x.src;
 		x.dst_rail = x.dst;
 	}
@@ -203,7 +215,7 @@ static struct wb_route route_of(uint32_t cls, uint32_t a, uint32_t b, enum wb_st
 		(uint16_t)src->rail, (uint16_t)dst->rail};
 }
 
-/* Receive routes of chunks [a, b) to one worker from whoever holds them. */
+/* Add the receive routes of chunks [a, b) to one worker, from the holders of these chunks. */
 static int receive(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, const struct range *dst)
 {
 	uint32_t at = 0;
@@ -222,7 +234,8 @@ static int receive(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, cons
 	return 0;
 }
 
-/* The node with which an interval begins: the one whose taker has begun least often. */
+/* The node that gets the first part of an interval: the one whose taker got the first part least
+ * often. */
 static uint32_t first_node(struct routing *r, uint32_t n)
 {
 	uint32_t best = 0;
@@ -234,7 +247,7 @@ static uint32_t first_node(struct routing *r, uint32_t n)
 	return best;
 }
 
-/* Chunks [a, b), in which every group has one taker: receive and external routes. */
+/* Add the receive and external routes of chunks [a, b), in which every group has one taker. */
 static int route_interval(struct routing *r, uint32_t cls, uint32_t a, uint32_t b, uint32_t n)
 {
 	const struct wb_class *k = &r->p->cls[cls];
@@ -266,9 +279,9 @@ static int route_interval(struct routing *r, uint32_t cls, uint32_t a, uint32_t 
 	return 0;
 }
 
-/* @n needers, all of one domain, get chunks [a, @from.end) of @from, who is one of them or of
- * another domain: then the one who has had least so gets them from there, and the others from that
- * one. */
+/* Add the routes by which @n needers, all of one domain, get chunks [a, @from.end) of worker @from.
+ * If @from is in another domain, the needer that has got the least in this way gets the chunks from
+ * there, and passes them on.  Else @from is in this domain, and passes them on itself. */
 static int route_domain(struct routing *r, uint32_t cls, const uint32_t *member, uint32_t n,
 	uint32_t a, struct range from)
 {
@@ -294,8 +307,8 @@ static int route_domain(struct routing *r, uint32_t cls, const uint32_t *member,
 	return rc;
 }
 
-/* Inside a node every other needer gets each range from its taker, and through a domain's memory
- * each comes once. */
+/* Add the internal routes of a node: every other needer gets each range from its taker.  Another
+ * domain of the node gets a range only once from outside. */
 static int route_inside(struct routing *r, uint32_t cls, const struct wb__group *g,
 	const struct range *take, uint32_t n_take)
 {
@@ -325,7 +338,8 @@ static int by_u32(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Takers of every group, who pass on what they take to the other needers of their node. */
+/* Find the takers of every group, and add the routes by which they pass on what they take to the
+ * other needers of their node. */
 static int lay_takers(struct routing *r, uint32_t cls)
 {
 	const struct wb_class *k = &r->p->cls[cls];
@@ -349,7 +363,8 @@ static int lay_takers(struct routing *r, uint32_t cls)
 	return 0;
 }
 
-/* Groups [lo, hi) of a class: each interval between any two changes of their takers. */
+/* Route groups [lo, hi) of a class.  An interval lies between any two successive changes of their
+ * takers. */
 static int route_groups(struct routing *r, uint32_t cls, uint32_t lo, uint32_t hi)
 {
 	uint32_t from = 0, begin = r->take_at[lo], n = r->take_at[hi] - begin;
@@ -390,7 +405,8 @@ static int route_class(struct routing *r, uint32_t cls)
 	return rc;
 }
 
-/* Everybody gets everything from the trainers, each beginning with another holder. */
+/* Route a direct class: every needer gets all of it from the trainers, and each begins with another
+ * holder. */
 static int route_direct(struct routing *r, uint32_t cls)
 {
 	const struct wb_class *k = &r->p->cls[cls];

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Find runs, which are segments with their repetitions, and unfold them again. */
 #include "planner/runs.h"
 
 #include "base/base.h"
@@ -9,7 +10,8 @@
 
 #define RUNS_MAX (1u << 24)
 
-/* Could one be a repetition of the other?  The place in the model and on the wire is left out. */
+/* Could one run be a repetition of the other?  Where they lie in the model and on the wire does not
+ * matter. */
 static bool is_alike(const struct wb__run *x, const struct wb__run *y)
 {
 	const struct wb_segment *a = &x->first, *b = &y->first;
@@ -35,7 +37,8 @@ static uint64_t hash_of(const struct wb__run *r)
 	return h;
 }
 
-/* Is @r where the run that has grown by @l would come to next?  A run of one goes anywhere. */
+/* Is @r the next repetition of @run, which has been repeated as @l says?  Then it is added to @l.
+ * A run without repetitions takes any @r as its first one. */
 static bool continues(const struct wb__run *run, struct wb__level *l, const struct wb__run *r)
 {
 	uint32_t tensor = r->first.tensor - run->first.tensor - (l->n - 1) * l->tensor;
@@ -51,7 +54,7 @@ static bool continues(const struct wb__run *run, struct wb__level *l, const stru
 	return true;
 }
 
-/* One level: each run is added to the last one that is like it, or begins a new one. */
+/* Make one level: each run is added to the last one that is like it, or begins a new one. */
 static void fold_once(struct wb__runs *f, size_t n_slot)
 {
 	uint32_t n = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is every number of a plan in range? */
+/* Check that every number of a plan is in range. */
 #include "base/base.h"
 #include "base/err.h"
 #include "planner/internal.h"
@@ -28,7 +28,7 @@ bool wb__class_is_of(const struct wb_plan *p, const struct wb_class *k, uint32_t
 	return false;
 }
 
-/* What a head says of a class. */
+/* Check what a head says of class @i.  @chunk: number of chunks in the classes before it. */
 static bool class_ok(const struct wb_plan *p, uint32_t i, uint32_t chunk)
 {
 	const struct wb_class *k = &p->cls[i];
@@ -44,7 +44,7 @@ static bool class_ok(const struct wb_plan *p, uint32_t i, uint32_t chunk)
 	       k->n_chunk == wb_ceil_div(k->bytes, p->chunk_bytes);
 }
 
-/* Its segments fill its wire image. */
+/* Check that the segments of class @i fill its wire image. */
 static bool segments_ok(const struct wb_plan *p, uint32_t i)
 {
 	const struct wb_class *k = &p->cls[i];
@@ -64,7 +64,8 @@ static bool segments_ok(const struct wb_plan *p, uint32_t i)
 	return at == k->bytes;
 }
 
-/* Segments of the classes one after the other; those of other domains are not in a part. */
+/* Check that the segments of the classes follow each other.  A part has none of classes that have
+ * no member in its domain. */
 static bool class_segments_ok(const struct wb_plan *p, uint32_t i, uint32_t seg)
 {
 	const struct wb_class *k = &p->cls[i];
@@ -76,7 +77,8 @@ static bool class_segments_ok(const struct wb_plan *p, uint32_t i, uint32_t seg)
 	return segments_ok(p, i);
 }
 
-/* A worker's own rail, or for the network one that another of its domain and role lends. */
+/* Is it the worker's own rail, or, in a route that leaves the domain (not @is_near), the rail of
+ * another rollout worker of the domain, lent to a rollout worker? */
 static bool rail_ok(const struct wb_plan *p, uint32_t worker, uint32_t rail, bool is_near)
 {
 	if (worker >= p->n_worker || rail >= p->n_worker)

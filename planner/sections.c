@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Write and read the sections that several encodings of a plan have in common. */
 #include "planner/sections.h"
 
 #include "base/base.h"
@@ -103,7 +104,8 @@ void wb__members_get(struct wb_cursor *c, struct wb_plan *p)
 		p->member[i] = wb_cur_u32(c);
 }
 
-/* A worker and the rail for it: 0 = its own, else its worker's number + 1. */
+/* A worker (low 16 bits) and the rail for it (high bits): 0 = its own, else 1 more than the number
+ * of the worker that has the rail. */
 static void put_end(struct wb_buf *b, uint32_t worker, uint32_t rail)
 {
 	wb_buf_u32(b, worker | (rail == worker ? 0 : rail + 1) << 16);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sets of numbers, each stored once. */
 #include "planner/internal.h"
 
 #include "base/mem.h"

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPREAD_TIME 2 /* parts of the transfer's time; trainers are done after one */
+/* Trainers send bytes more than once only if they are done in 1 / SPREAD_TIME of the transfer. */
+#define SPREAD_TIME 2
 
 static int find_rates(const struct wb_plan *p, struct wb__shares *s)
 {
@@ -24,7 +25,7 @@ static int find_rates(const struct wb_plan *p, struct wb__shares *s)
 	return 0;
 }
 
-/* Groups of equal holder sets.  Equal sets begin at the same member. */
+/* Make a group for each holder set.  Equal sets begin at the same member. */
 static int group_send(const struct wb_plan *p, struct wb__shares *s)
 {
 	uint32_t *seen = wb_zalloc((size_t)p->n_member + 1, sizeof(*seen));
@@ -64,7 +65,8 @@ static int cmp_node(const void *a, const void *b)
 	return x->worker < y->worker ? -1 : x->worker > y->worker;
 }
 
-/* Groups of one needer set, in take_member from @at on. */
+/* Make the groups of one needer set.  Their members lie in take_member from @at on; returns the
+ * end. */
 static uint32_t cut_set(const struct wb_plan *p, const struct wb_class *k, struct wb__shares *s,
 	struct by_node *tmp, uint32_t at)
 {
@@ -90,7 +92,8 @@ static uint32_t cut_set(const struct wb_plan *p, const struct wb_class *k, struc
 
 static int group_take(const struct wb_plan *p, struct wb__shares *s)
 {
-	/* First class with the set, + 1; direct classes count apart. */
+	/* By needer set: 1 more than the first class that has it.  Direct classes are counted
+	 * apart. */
 	uint32_t *seen = wb_zalloc(2 * ((size_t)p->n_member + 1), sizeof(*seen)), at = 0;
 	struct by_node *tmp = wb_zalloc(p->n_worker, sizeof(*tmp));
 
@@ -160,8 +163,9 @@ static int most_loaded(
 }
 
 /*
- * Leave what must cross a rail, for the bound.  A node that holds what it needs has it without
- * one, and its rollouts can pass it on: such a class need not leave the trainers by theirs.
+ * For the bound, leave only bytes that must cross a rail.  A node that holds what it needs has it
+ * without a rail, and its rollouts can pass it on, so the trainers need not send such a class by
+ * their rails.  A direct class is not passed on: trainers send it to every other needer.
  */
 static int leave_crossing(const struct wb_plan *p, struct wb__shares *s)
 {
@@ -194,7 +198,8 @@ static int balance_send(const struct wb_plan *p, struct wb__shares *s, double *t
 	return wb__balance(s->send, s->n_send, s->rate, p->n_worker, WB__BEGIN_BY_RATE, time);
 }
 
-/* Bytes that trainers send more often than once, to be added; false: none. */
+/* Add the bytes that trainers send more than once (@is_more), or subtract them.  Returns whether
+ * there are any. */
 static bool add_spread(const struct wb_plan *p, struct wb__shares *s, bool is_more)
 {
 	bool is_any = false;
@@ -209,8 +214,8 @@ static bool add_spread(const struct wb_plan *p, struct wb__shares *s, bool is_mo
 	return is_any;
 }
 
-/* Trainers send what very many nodes need to each part of these, if that holds neither the
- * transfer up nor them: they go on when they have sent everything. */
+/* Let trainers send a class that very many nodes need once to each part of these nodes, if that
+ * delays neither the transfer nor the trainers, which go on when they have sent everything. */
 static int spread(const struct wb_plan *p, struct wb__shares *s)
 {
 	double time;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading a plan's head and a part: what an agent has of it. */
+/* Read a plan's head and a part: what one agent has of the plan. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -47,7 +47,8 @@ static void read_classes(struct wb_cursor *c, struct wb_plan *p)
 		wb__class_get(c, &p->cls[i]);
 }
 
-/* What a plan takes with @n_segment and @n_route; its head's arrays are counted. */
+/* Bytes of memory that a plan takes: the arrays of its head, @n_segment segments and @n_route
+ * routes. */
 static uint64_t memory_of(const struct wb__head *h, uint64_t n_segment, uint64_t n_route)
 {
 	return sizeof(struct wb_plan) +
@@ -112,7 +113,6 @@ int wb__head_sections(
 	return 0;
 }
 
-/* Entry of a domain's part.  @h was read from a piece that has them all. */
 struct wb_plan_slice wb__head_entry(const struct wb__head *h, uint32_t domain)
 {
 	const uint8_t *entries =
@@ -172,7 +172,6 @@ int wb__part_open(
 	return count_segments(x, err);
 }
 
-/* The next run, with its levels. */
 bool wb__part_run(struct wb__part *x, struct wb__run *r)
 {
 	struct wb_cursor *c = &x->at[WB__PART_RUN], *levels = &x->at[WB__PART_LEVEL];
@@ -210,7 +209,6 @@ static int by_wire(const void *a, const void *b)
 	return x->wire_off < y->wire_off ? -1 : x->wire_off > y->wire_off;
 }
 
-/* @n segments of class @cls from the part's next @n_run runs. */
 bool wb__part_segments(
 	struct wb__part *x, uint32_t n_run, uint32_t cls, struct wb_segment *out, uint32_t n)
 {
@@ -239,7 +237,6 @@ bool wb__part_segments(
 	return at == n;
 }
 
-/* The next one; false: damaged, or not behind the one before. */
 bool wb__part_class(struct wb__part *x, const struct wb_plan *p, struct wb__own *o)
 {
 	struct wb_cursor *c = &x->at[WB__PART_CLASS];
@@ -258,7 +255,7 @@ bool wb__part_class(struct wb__part *x, const struct wb_plan *p, struct wb__own 
 	return true;
 }
 
-/* The classes of an agent: segments one after the other, those of others empty. */
+/* Read the classes of one agent.  Their segments follow each other; other classes have none. */
 static bool read_own(struct wb_plan *p, struct wb__part *x)
 {
 	uint32_t next = 0, seg = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All of a packed plan, from its head and all of its parts. */
+/* Read a whole plan from a packed one: from its head and all of its parts. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Parts follow the head; nothing else is between them or behind. */
+/* Find where the parts are: they follow the head and each other, and nothing comes after them. */
 static bool place_parts(struct wb_cursor *c, const struct wb__head *h, struct wb_plan_slice *s)
 {
 	(void)wb_cur_bytes(c, h->end - (uint64_t)(c->p - h->start));
@@ -50,7 +50,7 @@ struct whole {
 	struct wb_plan_slice *slice; /* owned */
 	struct wb__part *part; /* owned */
 	uint32_t n_part;
-	uint32_t *n_segment; /* owned: by class; UINT32_MAX = in no part so far */
+	uint32_t *n_segment; /* owned: by class; UINT32_MAX = in no part so far, or read */
 };
 
 static int open_parts(struct whole *w, struct wb_err *err)
@@ -71,7 +71,8 @@ static int open_parts(struct whole *w, struct wb_err *err)
 	return 0;
 }
 
-/* Segments of each class, and routes to the workers of each part. */
+/* Count the segments of each class, and the routes of all parts.  A route between two domains is in
+ * two parts, and is counted twice. */
 static int count_all(struct whole *w, uint64_t *n_segment, uint64_t *n_route, struct wb_err *err)
 {
 	*n_segment = *n_route = 0;
@@ -102,7 +103,8 @@ static void place_classes(struct whole *w)
 	}
 }
 
-/* What stands in two parts is the same in both: else the plan is not the one that it is called. */
+/* Read a part.  A class that is in several parts is read from the first, and a route from the part
+ * of its destination.  Copies in other parts are not compared with these. */
 static bool read_part(struct whole *w, struct wb__part *x)
 {
 	struct wb_plan *p = w->p;
