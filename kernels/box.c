@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pack and assemble: boxes between parameters and the wire.
+ * Pack and assemble: move boxes between parameters and the wire.
  *
- * Three ways, best first.  Rows whose elements are adjacent in memory are copied and summed in one
- * pass.  Transposed boxes (a column of the box adjacent in memory) go by tiles through block
- * transposes.  All else, and all casts, go by tiles through a small buffer on the stack.  Tiles are
- * small enough for the sum to find the wire bytes in cache.
+ * There are three ways, best first.  Rows whose elements are adjacent in memory, and are not cast,
+ * are copied and summed in one pass.  Transposed boxes (the elements of a column are adjacent in
+ * memory) are moved by tiles, with block transposes.  All other boxes are moved by tiles, row by
+ * row.  Casts go through a small buffer on the stack where they cannot go directly.  Tiles are so
+ * small that the sum finds the wire bytes in the cache.
  */
 #include <assert.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct job {
 	const struct wbk_sum_keys *keys;
 	struct wbk_sum *sum; /* NULL = no sum */
 	struct wbk_box b;
-	uint8_t *mem, *wire; /* element (0, 0); wire NULL = pack into nothing, for the sum */
+	uint8_t *mem, *wire; /* element (0, 0); wire NULL = only sum */
 	bool pack, stream;
 	bool cold; /* pack: the wire buffer is not read again soon */
 };
@@ -29,7 +30,7 @@ static bool is_one_pos_run(const struct wbk_box *b)
 	return b->pos_col_stride == b->wire_elem || b->n_col == 1;
 }
 
-/* Boxes that are the same set of elements with fewer, longer rows. */
+/* Give the box fewer, longer rows with the same elements, where this is possible. */
 static void normalise(struct job *j)
 {
 	struct wbk_box *b = &j->b;
@@ -61,7 +62,7 @@ struct tile {
 	size_t r, c, n_row, n_col;
 };
 
-/* Add the wire image of a tile. */
+/* Add the wire image of a tile to the sum. */
 static void sum_tile(const struct job *j, const struct tile *t)
 {
 	const struct wbk_box *b = &j->b;
@@ -119,7 +120,8 @@ static void move_strided(size_t elem, const uint8_t *src, int64_t src_stride, ui
 	}
 }
 
-/* Dense rows of memory elements at @dense (@pitch bytes a row) to or from the tile's memory. */
+/* Copy dense rows of memory elements at @dense, @pitch bytes apart, to the memory of a tile.
+ * mem_to_dense() does the reverse. */
 static void dense_to_mem(const struct job *j, const struct tile *t, uint8_t *dense, int64_t pitch)
 {
 	const struct wbk_box *b = &j->b;
@@ -210,7 +212,8 @@ static void tile_assemble(const struct job *j, const struct tile *t)
 	}
 }
 
-/* Tiles shaped so that both sides move whole cache lines; one fits the buffer in either dtype. */
+/* Choose the shape of tiles so that both sides move whole cache lines.  What goes through a buffer
+ * fits there in either dtype. */
 static void tile_shape(const struct job *j, size_t *rows, size_t *cols)
 {
 	const struct wbk_box *b = &j->b;
@@ -238,7 +241,7 @@ static void by_tiles(struct job *j)
 	_Alignas(64) uint8_t sink[TILE_BYTES];
 
 	tile_shape(j, &rows, &cols);
-	/* Tiles end where lines of memory end. */
+	/* Make tiles end where cache lines of memory end. */
 	if (b->row_stride == b->mem_elem && (uintptr_t)j->mem % b->mem_elem == 0)
 		lead = (-(uintptr_t)j->mem & 63) / b->mem_elem;
 	for (size_t r = 0, nr; r < b->n_row; r += nr) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Conversions among bf16, f16 and f32: bits.h for arrays.
+ * Conversions among bf16, f16 and f32: those of bits.h for arrays.
  *
- * The hardware's conversions treat a NaN in another way than bits.h says, so vectors with a NaN go
- * one by one.
+ * The hardware's conversions treat a NaN in another way than bits.h says, so vectors that contain a
+ * NaN are converted element by element.
  */
 #include <assert.h>
 #include <string.h>
@@ -76,7 +76,8 @@ AVX2_INLINE __m128i narrow_x8(__m256i x)
 	return _mm256_castsi256_si128(_mm256_permute4x64_epi64(x, 0x08));
 }
 
-/* Eight elements; false when one of them is a NaN and nothing was written. */
+/* Convert eight elements.  False: a NaN must be converted in another way, and nothing was
+ * written. */
 AVX2_INLINE bool cast_x8(enum wbk_cast cast, const uint8_t *src, uint8_t *dst)
 {
 	bool from_f32 = cast == WBK_F32_TO_BF16 || cast == WBK_F32_TO_F16;
@@ -165,7 +166,7 @@ static void convert(enum wbk_cast cast, const void *src, void *dst, size_t n)
 	scalar(cast, src, dst, n);
 }
 
-/* The elements' size on one side of a cast. */
+/* Bytes of an element on the wire. */
 static size_t wire_bytes(enum wbk_cast cast)
 {
 	return cast == WBK_F32_TO_BF16 || cast == WBK_F32_TO_F16 ? 4 : 2;

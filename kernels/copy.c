@@ -16,7 +16,7 @@
 void wbk__copy_stream(uint8_t *dst, const uint8_t *src, size_t n)
 {
 	size_t lead = -(uintptr_t)dst & (LINE - 1), i;
-	bool is_long = n >= 16 * PAGE; /* little is fetched for nothing at its end */
+	bool is_long = n >= 16 * PAGE; /* what is prefetched beyond its end is little then */
 
 	if (n < lead + LINE) {
 		memcpy(dst, src, n);
@@ -34,7 +34,7 @@ void wbk__copy_stream(uint8_t *dst, const uint8_t *src, size_t n)
 			}
 	}
 	for (; i + PAGE + LINE <= n; i += LINE) {
-		__builtin_prefetch(src + i + PAGE); /* hardware stops at the end of a page */
+		__builtin_prefetch(src + i + PAGE); /* hardware prefetch ends with a page */
 		wbk__line_stream(dst + i, src + i);
 	}
 	for (; i + LINE <= n; i += LINE)
@@ -57,7 +57,7 @@ void wbk__stream_fence(void)
 }
 #endif
 
-/* Hardware fetches ahead only within a page: ask for the start of the next row early. */
+/* The hardware prefetches only within a page, so ask for the start of the next row early. */
 static void fetch_ahead(const uint8_t *p, size_t n)
 {
 	n = n < PAGE ? n : PAGE;

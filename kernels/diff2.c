@@ -4,10 +4,10 @@
  *
  *	D(r,c) = u(r,c) - 2 u(r,c-1) + u(r,c-2),  u(r,c) = v(r,c) - 2 v(r-1,c) + v(r-2,c)
  *
- * which is the header's definition with the two directions exchanged: no state goes from row to
- * row, a pass can start anywhere, and a row of any length needs no memory.  Where a copy is
- * regular, u is one number over long stretches of a row, and so D is 0: blocks of 16 columns in
- * which u equals its two predecessors are passed over after an exact 16-bit test; the others are
+ * This is the header's definition with the two directions exchanged.  So nothing is carried from
+ * row to row, a pass can start anywhere, and a row of any length needs no memory.  Where a copy is
+ * regular, u is one number over long stretches of a row, and so D is 0.  Blocks of 16 columns in
+ * which u equals its two predecessors are skipped after an exact 16-bit test; all others are
  * computed in full.
  */
 #include <assert.h>
@@ -25,7 +25,7 @@ typedef uint16_t vu16 __attribute__((vector_size(2 * STEP)));
 typedef uint32_t vu32 __attribute__((vector_size(4 * STEP)));
 typedef uint64_t vu64 __attribute__((vector_size(2 * STEP)));
 
-/* Reads as elements that are no code, and as classes of copies. */
+/* Read as elements, these bytes are no codes; read as classes, they are copies. */
 static const uint8_t zeros[4 * STEP];
 
 /* Walks the elements of one call. */
@@ -39,7 +39,8 @@ struct walk {
 	uint64_t n_bad;
 };
 
-/* Vectors go by pointer: passed by value their ABI depends on the instruction set. */
+/* Vectors are passed by pointer, since the ABI of passing them by value depends on the instruction
+ * set. */
 INLINE bool is_any(const vu16 *x)
 {
 	vu64 y;
@@ -48,7 +49,8 @@ INLINE bool is_any(const vu16 *x)
 	return ((y[0] | y[1]) | (y[2] | y[3])) != 0;
 }
 
-/* Digits of STEP elements at @p, 0 where there is none; *@bad has the lanes of those set. */
+/* Decode STEP elements at @p.  *@v: their digits, 0 for an element that is no code.  In *@bad the
+ * lanes of such elements are set. */
 INLINE void decode(enum wbk_code code, const uint8_t *p, vu16 *v, vu16 *bad)
 {
 	vu16 x, t, ok;
@@ -60,7 +62,8 @@ INLINE void decode(enum wbk_code code, const uint8_t *p, vu16 *v, vu16 *bad)
 
 		memcpy(&w, p, sizeof(w));
 		x = __builtin_convertvector(w >> 16, vu16);
-		/* A low half makes the pattern no code: 0 is none. */
+		/* A pattern whose low half is not 0 is no code.  It becomes 0, which is no code
+		 * either. */
 		x &= (vu16)(__builtin_convertvector(w & 0xffff, vu16) == 0);
 	} else {
 		vu8 b;
@@ -84,10 +87,11 @@ INLINE void decode(enum wbk_code code, const uint8_t *p, vu16 *v, vu16 *bad)
 	*v = x & ok;
 }
 
-/* A row as the test reads it: absent rows and absent classes point at zeros and stay there. */
+/* A row as the test reads it.  An absent row, and absent classes, are read from zeros: their step
+ * is 0. */
 struct line {
 	const uint8_t *data, *cls;
-	size_t data_step, cls_step; /* bytes an element; 0 = stay */
+	size_t data_step, cls_step; /* bytes from an element to the next; 0: always read the same */
 };
 
 INLINE struct line line_of(enum wbk_code code, const struct wbk_field *f, uint64_t r, uint64_t back)
@@ -122,7 +126,8 @@ INLINE void load(
 	}
 }
 
-/* The test of STEP elements: no lane set = all are good and have u == @flat. */
+/* Test STEP elements.  If no lane of *@off is set, none of the elements is bad, and all have u ==
+ * @flat. */
 INLINE void test(enum wbk_code code, bool has_cls, const struct line l[3], uint64_t c,
 	uint16_t flat, vu16 *off)
 {
@@ -134,11 +139,12 @@ INLINE void test(enum wbk_code code, bool has_cls, const struct line l[3], uint6
 	d1 = v0 - v1;
 	d2 = v1 - v2;
 	u = d1 - d2;
-	/* Another u, or a sign that says it overflowed, or an element that is no code. */
+	/* Set lanes with another u, with a sign that shows that u overflowed, or with an element
+	 * that is no code. */
 	*off |= (u ^ flat) | (((d1 ^ d2) & (d1 ^ u)) & 0x8000) | bad;
 }
 
-/* First column from the walk's on that is not known to have D = 0; u is flat up to the walk. */
+/* The first column from w->c on that is not known to have D = 0.  Before w->c, u must be flat. */
 INLINE uint64_t skip(enum wbk_code code, bool has_cls, const struct walk *w)
 {
 	const struct line l[3] = {line_of(code, w->f, w->r, 0), line_of(code, w->f, w->r, 1),
@@ -161,7 +167,7 @@ INLINE uint64_t skip(enum wbk_code code, bool has_cls, const struct walk *w)
 	}
 	if (c == cols || cols < STEP)
 		return c;
-	/* The rest, together with columns that were passed before. */
+	/* Test the rest, together with columns that were tested before. */
 	test(code, has_cls, l, cols - STEP, flat, &off);
 	return is_any(&off) ? c : cols;
 }
@@ -185,7 +191,7 @@ static struct value value_at(enum wbk_code code, const struct wbk_field *f, uint
 	return x;
 }
 
-/* u over columns [c - 2, c + n) of the walk's row; columns before the first are 0. */
+/* Compute u for columns [c - 2, c + n) of the walk's row.  It is 0 for columns before the first. */
 static void exact_u(
 	enum wbk_code code, const struct walk *w, size_t n, int64_t u[STEP + 2], bool bad[STEP])
 {
@@ -207,7 +213,8 @@ static void exact_u(
 	}
 }
 
-/* The next @n <= STEP elements in full; false when the records ran out on the way. */
+/* Compute the next @n <= STEP elements in full.  False: the record buffer was full before the
+ * end. */
 static bool exact(enum wbk_code code, struct walk *w, size_t n)
 {
 	int64_t u[STEP + 2] = {0};
@@ -232,7 +239,7 @@ static bool exact(enum wbk_code code, struct walk *w, size_t n)
 	return true;
 }
 
-/* One body for all elements of a code is much code: the variants are few on purpose. */
+/* Each variant of skip() is much code, so codes with the same patterns share a variant. */
 INLINE uint64_t skip_code(bool has_cls, const struct walk *w)
 {
 	switch (w->f->code) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables for the kernels of a GPU: how work is cut into tiles; and where the images are. */
+/* Cut the tables of GPU kernels into tiles, and say where the images of the kernels are. */
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -28,7 +28,8 @@ struct wbk_op wbk_op_of_box(const struct wbk_box *b, uint32_t sum)
 		.cast = b->cast};
 }
 
-/* One dimension where two follow each other without a gap, in memory and in the checkpoint. */
+/* Are two dimensions really one, since they follow each other without a gap, in memory and in the
+ * checkpoint? */
 static bool is_seamless(const struct wbk_op *o, unsigned outer, unsigned inner)
 {
 	return o->mem_stride[outer] == (int64_t)o->n[inner] * o->mem_stride[inner] &&
@@ -36,11 +37,11 @@ static bool is_seamless(const struct wbk_op *o, unsigned outer, unsigned inner)
 	       (uint64_t)o->n[outer] * o->n[inner] <= UINT32_MAX;
 }
 
-/* The same op with its dimensions at the end, as few as can be. */
+/* Give the op as few dimensions as possible, at the end of its arrays. */
 static void fold(struct wbk_op *o)
 {
 	struct wbk_op x = *o;
-	unsigned at = WBK_DIMS; /* the last one taken over */
+	unsigned at = WBK_DIMS; /* the dimension that was taken over last */
 
 	for (unsigned d = 0; d < WBK_DIMS; d++) {
 		x.n[d] = 1;
@@ -79,7 +80,9 @@ static uint32_t at_most(uint64_t x, uint32_t max)
 	return x < max ? (uint32_t)x : max;
 }
 
-/* Rows of a staged tile that are neighbours in memory make its accesses there whole lines. */
+/* The dimension in which rows of a tile are neighbours.  If elements of rows are not adjacent in
+ * memory, but those of another dimension are, it is that one: then accesses to memory are whole
+ * lines. */
 static unsigned row_dim(const struct wbk_op *o)
 {
 	for (unsigned d = 0; d < LAST && o->mem_stride[LAST] != o->mem_elem; d++)
@@ -88,7 +91,8 @@ static unsigned row_dim(const struct wbk_op *o)
 	return LAST;
 }
 
-/* Can it be moved in wide accesses of memory, of the wire and of the checkpoint's words alike? */
+/* Is the op a transpose that can be moved in wide accesses, aligned in memory and on the wire, and
+ * also in the checkpoint, whose words are summed? */
 static bool is_turn(const struct wbk_op *o)
 {
 	uint64_t all = o->wire_off | o->mem_off | o->pos | (uint64_t)o->n[LAST] * o->wire_elem;
@@ -119,8 +123,8 @@ static void shape(struct wbk_op *o, uint64_t rows)
 		o->tile_cols = at_most(cols, WBK__TURNED_ROW / elem);
 		o->tile_rows = at_most(o->n[o->row_dim], WBK__TILE_ROWS);
 	} else if (o->row_dim != LAST) {
-		/* As many rows as the image has room for, so that what lies behind each other in
-		 * memory is long; whole accesses of them. */
+		/* As many rows as the image has room for, so that stretches of memory are long; a
+		 * multiple of 16 rows, so that accesses are whole. */
 		o->tile_cols = at_most(cols, (elem <= 2 ? 128 : 256) / elem);
 		o->tile_rows = at_most(o->n[o->row_dim],
 			WBK__TILE_IMAGE / WBK__PITCH(o->tile_cols * elem) / 16 * 16);
@@ -133,7 +137,8 @@ static void shape(struct wbk_op *o, uint64_t rows)
 		o->tile_rows * WBK__PITCH(o->tile_cols * elem) <= WBK__TILE_IMAGE);
 }
 
-/* Tiles of an op; SIZE_MAX: its wire image is too large to be numbered. */
+/* Cut an op into tiles, and return their number.  UINT64_MAX: its wire image is too large to be
+ * numbered. */
 static uint64_t cut(struct wbk_op *o)
 {
 	unsigned __int128 rows = (unsigned __int128)o->n[0] * o->n[1] * o->n[2], all;

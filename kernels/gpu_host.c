@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of gpu.h mean: an element at a time, nothing clever. */
+/* Host references of the kernels of gpu.h: they define what a kernel does, one element at a
+ * time. */
 #include <assert.h>
 #include <string.h>
 
@@ -105,7 +106,7 @@ static uint8_t *row_of(const struct wbk_plane *p, uint64_t r)
 	return (uint8_t *)p->data + (int64_t)r * p->row_stride * p->elem;
 }
 
-/* Copies of one row that are no code. */
+/* Note the elements of one row that are copies and no code. */
 static void note_bad(
 	const struct wbk_diff2 *d, const struct wbk_field *f, uint64_t r, struct wbk_found *out)
 {
@@ -134,7 +135,8 @@ static void diff2_rows(const struct wbk_scan_args *a, uint32_t item, const struc
 		note_bad(d, f, r, &a->out[item]);
 }
 
-/* F16 as F32: for each element the 3 x 3 that its difference is made of. */
+/* Elements are F16 and are widened to F32.  The difference of each is made from the 3 x 3 elements
+ * that end with it. */
 static void diff2_wide(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *d)
 {
 	for (uint64_t r = d->row_begin; r < d->row_end; r++) {
@@ -146,7 +148,7 @@ static void diff2_wide(const struct wbk_scan_args *a, uint32_t item, const struc
 			uint64_t next, n_bad = 0;
 
 			for (unsigned i = 0; i < 9; i++) {
-				uint64_t y = r + i / 3, x = c + i % 3; /* 2 too much */
+				uint64_t y = r + i / 3, x = c + i % 3; /* 2 too large */
 				const uint8_t *p = d->f.data;
 
 				cls[i] = 1;
@@ -199,7 +201,8 @@ void wbk_host_equal(const struct wbk_scan_args *a)
 	}
 }
 
-/* The class of element @at of row @r; what was written once is counted apart. */
+/* The class of element (@r, @c).  *@is_once: by its values, the first pass wrote it and the second
+ * did not. */
 static enum wbk_class class_at(
 	const struct wbk_classify *k, uint64_t r, uint64_t c, uint32_t *raw, int *is_once)
 {
@@ -211,7 +214,8 @@ static enum wbk_class class_at(
 	*is_once = now == k->sentinel && was == k->first;
 	if (was == k->first && now == k->second)
 		return WBK_CLASS_COPY;
-	/* Who knows what was there tells a constant that equals the sentinel from no write. */
+	/* If what was there before is known, a constant that equals the sentinel differs from an
+	 * element that is not written. */
 	if (now == k->sentinel && (!k->before || raw_at(k->before, at, k->p.elem) == was))
 		return WBK_CLASS_UNWRITTEN;
 	return was == now ? WBK_CLASS_CONSTANT : WBK_CLASS_ARITHMETIC;

@@ -6,7 +6,7 @@
 #include "kernels/ids.h"
 #include "kernels/scan_body.h"
 
-/* The word of a column, whose row is known: the hash of a row is mixed once. */
+/* An id at one row: the hash of the row is mixed once, for all columns. */
 struct row_id {
 	struct wbk_id id;
 	uint64_t row;

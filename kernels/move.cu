@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pack, assemble and sum on a device: a launch for what is the same bytes in memory and on the
- * wire, one for transposes, and one for all else.
+ * Pack, assemble and sum on a device: one launch for ops with the same bytes in memory and on the
+ * wire, one for transposes, and one for all others.
  *
- * Blocks take tiles in turns, and sum in the pass that moves.  wbk_gpu_rows moves rows between wire
- * and memory, by groups of lanes with the widest accesses that both sides' alignment allows.
- * wbk_gpu_turns moves squares of a transpose, whose accesses are wide on both sides; a thread has
- * one in registers.  wbk_gpu_image moves fours of a cast, where they lie so, and all else by an
- * image of the tile's wire bytes in shared memory, which is filled from or emptied into memory in
- * the order in which memory's elements are neighbours.
+ * Blocks take tiles in turns, and sum in the same pass in which they move.  wbk_gpu_rows moves rows
+ * between wire and memory: groups of lanes use the widest accesses that the alignment of both sides
+ * allows.  wbk_gpu_turns moves squares of a transpose, with wide accesses on both sides; a thread
+ * has a square in registers.  wbk_gpu_image casts four elements at a time where alignment allows
+ * it.  It moves all others through an image of the tile's wire bytes in shared memory; the image is
+ * filled from memory, or emptied into memory, in the order in which elements are neighbours in
+ * memory.
  *
- * What decides the speed is how many loads are under way: blocks of a multiprocessor times loads of
- * a lane.  So a kernel has as few registers as can be, which is why there are three, and why what a
- * block's threads have in common lies in shared memory; what is spilled is of a tile's beginning.
+ * The speed depends on how many loads are under way: blocks of a multiprocessor times loads of a
+ * lane.  So a kernel uses as few registers as possible.  This is why there are three kernels, and
+ * why values that the threads of a block have in common lie in shared memory.  What the compiler
+ * spills belongs to the beginning of a tile.
  */
 #include "kernels/move_body.h"
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* The next copy of each row. */
+/* Go on to the next copy of each row. */
 DEV void next_copy(struct tile *t)
 {
-	__syncthreads(); /* nobody is at the one before */
+	__syncthreads(); /* no thread is at the previous copy any more */
 	for (uint32_t i = threadIdx.x; i < t->n_row; i += blockDim.x)
 		t->row[MEMORY][i] += t->o->repeat_stride;
 	__syncthreads();
@@ -60,7 +62,7 @@ DEV uint8_t *image_at(const struct tile *t, uint4 *image, uint32_t row, uint32_t
 	return row_at(t, image, IMAGE, row) + (size_t)col * t->o->wire_elem;
 }
 
-/* Element @i of the tile in the order of memory. */
+/* The row and column of element @i of the tile, in the order of memory. */
 DEV void element(const struct tile *t, uint32_t i, uint32_t *row, uint32_t *col)
 {
 	if (t->o->row_dim == 3) {
@@ -72,7 +74,7 @@ DEV void element(const struct tile *t, uint32_t i, uint32_t *row, uint32_t *col)
 	}
 }
 
-/* One element a turn: what nothing below is made for. */
+/* Move one element at a time: for tiles that no faster way below can move. */
 DEV void gather_each(const struct tile *t, uint4 *image)
 {
 	const struct wbk_op *o = t->o;
@@ -108,7 +110,7 @@ DEV void scatter_each(const struct tile *t, uint4 *image)
 	}
 }
 
-/* Words of a wide access. */
+/* Load the words of a wide access. */
 DEV void load_line(uint32_t *w, const void *p)
 {
 	uint4 x = read_wide(p, 1);
@@ -131,11 +133,11 @@ DEV uint4 line_of(const uint32_t *w)
 }
 
 /*
- * A flat tile with a cast, without an image: a thread takes what is one wide access on the wire,
- * and in memory half of one, one, or two.
+ * A flat tile with a cast is moved without an image.  At a time, a thread takes what is one wide
+ * access on the wire; in memory this is half of a wide access, one, or two.
  */
 struct four {
-	uint32_t w[4]; /* elements; of 2 bytes two a word, in the first two */
+	uint32_t w[4]; /* elements; those of 2 bytes are in the first two words */
 };
 
 DEV struct four load_four(const uint8_t *p, unsigned elem)
@@ -178,12 +180,12 @@ DEV struct four cast_four(const uint32_t *v, unsigned from, unsigned to, unsigne
 	return r;
 }
 
-/* How an op casts; constants in each call but for the last, of casts that hardly any has. */
+/* How an op casts.  These are constants in each call but the last, which is for rare casts. */
 struct casting {
 	unsigned wire_elem, mem_elem, cast;
 };
 
-/* What @mem is on the wire. */
+/* Cast elements at @mem to what they are on the wire. */
 DEV void pack_wide(const struct casting *c, uint32_t *wire, const uint8_t *mem)
 {
 	WBK_UNROLL
@@ -268,7 +270,7 @@ DEV void move_cast(const struct tile *t, const struct wbk_move_args *a, struct a
 	}
 }
 
-/* All threads of the block take the same way through here. */
+/* All threads of the block take the same branches here. */
 DEV void move_tile(
 	const struct tile *t, uint4 *image, const struct wbk_move_args *a, struct acc *sum)
 {
@@ -308,19 +310,20 @@ WBK_KERNEL(wbk_gpu_image, WBK__BLOCKS)(const struct wbk_move_args a)
  */
 
 /*
- * A transposed tile by squares, without an image: what is 16 bytes of a line in memory, down the
- * rows, times as many columns, is as many lines of 16 bytes on the wire.  A thread has a square in
- * registers.  The lanes of a warp take 8 squares side by side on the wire, whole lines of it, and 4
- * below each other, two sectors of a line in memory.
+ * A transposed tile is moved by squares, without an image.  The rows and columns of a square are 16
+ * bytes long: in memory each of its columns is a line of 16 bytes, and on the wire each of its rows
+ * is one.  A thread has a square in registers.  The lanes of a warp take 4 squares side by side on
+ * the wire, which are two sectors of a line there, and 8 below each other, which are a whole line
+ * in memory.
  */
 #define SQUARES_ACROSS 4u
 #define SQUARES_DOWN (32u / SQUARES_ACROSS)
 
 struct square {
-	uint32_t w[WIDE / 2][WIDE / 4]; /* lines, words; of 4-byte elements half of the lines */
+	uint32_t w[WIDE / 2][WIDE / 4]; /* lines, words; 4-byte elements use half of the lines */
 };
 
-/* @elem is a constant in each call, so that squares stay in registers. */
+/* Transpose a square.  @elem is a constant in each call, so that squares stay in registers. */
 DEV struct square turned(const struct square *s, const unsigned elem)
 {
 	struct square r = *s;
@@ -349,7 +352,7 @@ DEV void sum_line(const struct tile *t, const struct spot *p, const uint32_t *w,
 	add_flat(t, p->row, p->i, &x, sum);
 }
 
-/* The square whose first row on the wire is @p's, and whose columns are that wide access there. */
+/* Move a square to the wire: @p is the wide access of its first row there. */
 DEV void square_to_wire(const struct tile *t, const struct wbk_move_args *a, struct spot p,
 	const unsigned elem, const uint8_t *mem, struct acc *sum)
 {
@@ -408,7 +411,7 @@ DEV void move_squares(
 	}
 }
 
-/* A turned tile whose base, or wire, lies askew. */
+/* Move a transposed tile element by element, since its memory or its wire is not aligned. */
 DEV void turn_each(const struct tile *t, const struct wbk_move_args *a, struct acc *sum)
 {
 	const unsigned elem = t->o->wire_elem;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scans of extraction on a device: one launch over a table of parameters.
+ * Scans of extraction on a device: one launch goes over a table of parameters.
  *
- * What a thread finds is written together with what the other lanes of its warp found in the same
- * row: a ballot says who, one lane reserves the room for all.
+ * The lanes of a warp write together what they found in a row: a ballot tells which lanes found
+ * something, and one lane reserves the room for all.
  */
 #include "kernels/codes.h"
 #include "kernels/scan_body.h"
 
-/* The lanes that are @found write their hits, all of a warp in one piece. */
+/* Lanes with @found write their hits; those of a warp lie side by side.  All lanes of the warp call
+ * it. */
 DEV void put(const struct wbk_scan_args *a, uint32_t item, int found, uint64_t index, int64_t value)
 {
 	unsigned who = __ballot_sync(WBK_FULL, found), lane = threadIdx.x % 32, n = __popc(who);
@@ -74,7 +75,8 @@ DEV int64_t along(const struct wbk_diff2 *s, uint64_t r, uint64_t c, int *bad)
 	return h;
 }
 
-/* One column of a tile; lanes beyond the last column go along. */
+/* Scan one column of a tile.  Lanes beyond the last column take part, since put() needs all
+ * lanes. */
 DEV void diff2_column(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
 	const struct wbk_tile *t, uint64_t c)
 {
@@ -100,20 +102,20 @@ DEV void diff2_column(const struct wbk_scan_args *a, uint32_t item, const struct
 }
 
 /*
- * Where rows lie so that a lane reads SPAN columns at once: it has their digits and differences in
- * registers, its left neighbour's last two from a shuffle, and reads some rows ahead.  Digits of
- * such codes have 15 bits, so 32 bits hold every difference.
+ * Where rows are aligned (is_spanned()), a lane reads SPAN columns at once.  It has their digits
+ * and differences in registers, gets the last two digits of its left neighbour by a shuffle, and
+ * reads some rows ahead.  Digits of such codes have 15 bits, so 32 bits hold every difference.
  */
 #define SPAN 8u
 
 struct span {
 	uint32_t w[SPAN]; /* elements of 2 bytes: two a word */
-	uint32_t left[2]; /* the two elements before, where no lane has them, likewise */
-	uint64_t cls; /* a byte each */
-	uint32_t left_cls; /* two bytes */
+	uint32_t left[2]; /* in lane 0: the two elements before, in the same form */
+	uint64_t cls; /* a byte for each element */
+	uint32_t left_cls; /* in lane 0: of the two elements before */
 };
 
-/* No elements: of no digits. */
+/* A span without elements: by its classes, none is a copy. */
 DEV struct span span_none(void)
 {
 	struct span x = {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}, UINT64_MAX, 0x101};
@@ -159,7 +161,7 @@ DEV struct span load_span(const struct wbk_diff2 *s, const unsigned elem, uint64
 	return x;
 }
 
-/* *@bad gets bit @k where the element is no code. */
+/* The digit of an element, or 0.  Bit @k of *@bad is set if the element is a copy and no code. */
 DEV int32_t digit_of(uint32_t raw, const unsigned elem, unsigned cls, unsigned k, uint32_t *bad)
 {
 	uint32_t x = elem == 4 ? raw >> 16 : raw, t = (x & 0x7fff) - 0x2000;
@@ -172,7 +174,7 @@ DEV int32_t digit_of(uint32_t raw, const unsigned elem, unsigned cls, unsigned k
 	return is_code ? (int32_t)(t | (x >> 1 & 0x4000)) : 0;
 }
 
-/* The element two before the first, or one. */
+/* An element before the span: the second one before its first (@k 0), or the one before it (1). */
 DEV uint32_t left_of(const struct span *x, unsigned k, const unsigned elem)
 {
 	return elem == 4 ? x->left[k] : x->left[0] >> 16 * k & 0xffff;
@@ -211,7 +213,7 @@ DEV struct differences along_span(const struct span *x, const unsigned elem, uin
 	return d;
 }
 
-/* What a row has: hardly ever anything, so this may be slow. */
+/* Write what is found in a row.  There is hardly ever anything, so this may be slow. */
 DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
 	const struct differences *d, uint32_t bad)
 {
@@ -227,8 +229,8 @@ DEV void put_span(const struct wbk_scan_args *a, uint32_t item, uint64_t at,
 	range_hand_in(&a->out[item].a, range);
 }
 
-/* The differences of row @r by arithmetic, from it and the two before.  True: none is a code that
- * should be one.  All lanes of the warp call it. */
+/* Compute the differences of row @r from this row and the two before it, and write those that are
+ * not 0.  True: every element that should be a code is one.  All lanes of the warp call it. */
 DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
 	uint64_t r, uint64_t c, const unsigned elem)
 {
@@ -249,7 +251,7 @@ DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, const struct wb
 	}
 	WBK_UNROLL
 	for (unsigned k = 0; k < SPAN; k++) {
-		h.h[k] = is_in ? h.h[k] : 0; /* what is right of the last column has a left */
+		h.h[k] = is_in ? h.h[k] : 0; /* beyond the last column: only its left has digits */
 		any |= (uint32_t)h.h[k];
 	}
 	if (__ballot_sync(WBK_FULL, (any | bad) != 0))
@@ -258,26 +260,27 @@ DEV int row_by_row(const struct wbk_scan_args *a, uint32_t item, const struct wb
 }
 
 /*
- * Most rows need no arithmetic.  A pass of column digits writes the same into every row, one of row
- * digits the same into a whole row.  So the differences of row r are 0
- *	where rows r, r - 1 and r - 2 hold the same (A), or
- *	where each of them holds one digit in all these columns and the one before, and the second
- *	difference of the three is 0 (B).  A row's differences are 0 then but for columns 0 and 1,
- *	where they are the digit and its negative.  In other columns they are 0 whatever the three
- *	digits are, but a neighbour for which A holds has to see that nothing changes on its left.
- * What is told so has to hold in all lanes of the warp, since a lane sees its neighbour's columns,
- * and A says nothing of whether elements are codes: the row before the first has to be known for
- * that.  Rows are read and looked at some at a time, so that as many loads are under way; only
- * where something is otherwise are differences made, of all of these rows.
+ * Most rows need no arithmetic.  In a pass of column digits all rows are the same, and in a pass of
+ * row digits all elements of a row are the same.  So the differences of row r are 0 in two cases:
+ *	(A) rows r, r - 1 and r - 2 are the same, or
+ *	(B) each of the three rows holds one digit in all these columns and in the one before
+ *	them, and the second difference of the three digits is 0.  Along such a row, differences
+ *	are 0 except in columns 0 and 1, where they are the digit and its negative.  In other
+ *	columns the result is 0 whatever the three digits are; but a neighbour for which (A)
+ *	holds relies on nothing changing on its left.
+ * One of the cases must hold in each lane of the warp, since a lane sees its neighbour's columns.
+ * (A) does not say whether elements are codes, so this has to be known of the row before the first.
+ * Rows are read and tested in groups, so that many loads are under way.  Only where the test fails
+ * are the differences computed, for all rows of the group.
  */
-#define GROUP_BYTES 64u /* of a lane: rows that are read at once times bytes of a span */
+#define GROUP_BYTES 64u /* that a lane reads at once: rows of a group times bytes of a span */
 #define GROUP(elem) (GROUP_BYTES / SPAN / (elem))
 
-/* The last rows before a group. */
+/* What is known of the last rows before a group. */
 struct past {
 	struct span x; /* the last one */
-	int is_same; /* as the one before it */
-	int is_one[2]; /* the last one and the one before: one digit, and here it is: */
+	int is_same; /* is it the same as the one before? */
+	int is_one[2]; /* does the last row, and the one before, hold one digit? */
 	int32_t digit[2];
 };
 
@@ -293,7 +296,8 @@ DEV int is_same_span(const struct span *a, const struct span *b, const unsigned 
 	return odd == 0 && a->cls == b->cls;
 }
 
-/* Whether all columns, and the one before unless these are the first, hold one digit. */
+/* Do all columns of the span hold one digit, and the column before them (if there is one) the
+ * same? */
 DEV int one_digit(const struct span *x, const unsigned elem, uint64_t c, int32_t *digit)
 {
 	uint32_t first = elem == 4 ? x->w[0] : (x->w[0] & 0xffff) * 0x10001u, odd = 0, bad = 0;
@@ -302,8 +306,8 @@ DEV int one_digit(const struct span *x, const unsigned elem, uint64_t c, int32_t
 	WBK_UNROLL
 	for (unsigned k = 0; k < SPAN * elem / 4; k++)
 		odd |= x->w[k] ^ first;
-	/* The last of the neighbour's is enough: its row is of one digit as well, or as those
-	 * before. */
+	/* The last element of the left neighbour is enough: its columns hold one digit too, or are
+	 * the same in all rows (A). */
 	last = elem == 4 ? x->w[7] : x->w[3];
 	if (x->cls >> 48)
 		last = 0;
@@ -314,8 +318,8 @@ DEV int one_digit(const struct span *x, const unsigned elem, uint64_t c, int32_t
 	return !odd && !bad && (c == 0 || left == first) && x->cls == 0 && !x->left_cls;
 }
 
-/* One row more.  True: its differences are 0, if the rows before it hold codes.  All lanes call it.
- */
+/* Test one more row.  True: its differences are 0, provided that the rows before it hold codes.
+ * All lanes call it. */
 DEV int look(struct past *p, const struct span *x, const unsigned elem, uint64_t c, int is_in)
 {
 	int32_t digit;
@@ -334,7 +338,8 @@ DEV int look(struct past *p, const struct span *x, const unsigned elem, uint64_t
 	return is_zero;
 }
 
-/* Whether (A) holds for all rows of a group; then it is past.  All lanes of the warp call it. */
+/* Does (A) hold for all rows of a group, in all lanes?  Then *@p is brought to the end of the
+ * group.  All lanes of the warp call it. */
 DEV int are_same(struct past *p, const struct span *x, const unsigned elem)
 {
 	int is_same = p->is_same && is_same_span(&x[0], &p->x, elem);
@@ -344,12 +349,12 @@ DEV int are_same(struct past *p, const struct span *x, const unsigned elem)
 		is_same &= is_same_span(&x[k], &x[k - 1], elem);
 	if (__ballot_sync(WBK_FULL, !is_same))
 		return 0;
-	p->is_one[1] = p->is_one[0]; /* the same row, so is what it holds */
+	p->is_one[1] = p->is_one[0]; /* the rows are the same, and so are their digits */
 	p->digit[1] = p->digit[0];
 	return 1;
 }
 
-/* What is before the first row of a tile.  True: its last row holds codes. */
+/* Set *@p for the rows before the first row of a tile.  True: the last of them holds codes. */
 DEV int begin_spans(
 	struct past *p, const struct wbk_diff2 *s, uint64_t row, uint64_t c, const unsigned elem)
 {
@@ -368,7 +373,8 @@ DEV int begin_spans(
 	return __ballot_sync(WBK_FULL, bad != 0) == 0;
 }
 
-/* A tile by a warp; lanes beyond the last column go along. */
+/* Scan a tile by one warp.  Lanes beyond the last column take part, since ballots and shuffles need
+ * all lanes. */
 DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct wbk_diff2 *s,
 	const struct wbk_tile *t, const unsigned elem)
 {
@@ -379,12 +385,12 @@ DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct 
 	is_sound = begin_spans(&p, s, t->row, c, elem);
 	WBK_ROLLED
 	for (uint64_t r = t->row; r < t->row_end; r += GROUP(elem)) {
-		struct span x[GROUP(2)]; /* of GROUP(elem) */
+		struct span x[GROUP(2)]; /* GROUP(elem) of them are used */
 		int is_zero = is_sound;
 
 		WBK_UNROLL
 		for (unsigned k = 0; k < GROUP(elem);
-			k++) { /* what is below the last row is as it is */
+			k++) { /* below the last row, take the last row again */
 			uint64_t at = r + k < t->row_end ? r + k : t->row_end - 1;
 
 			x[k] = is_in ? load_span(s, elem, at, c) : span_none();
@@ -402,7 +408,7 @@ DEV void diff2_spans(const struct wbk_scan_args *a, uint32_t item, const struct 
 	}
 }
 
-/* A warp takes a tile. */
+/* Each warp takes a tile of its own. */
 WBK_KERNEL(wbk_gpu_diff2, WBK__BLOCKS_DIFF2)(const struct wbk_scan_args a)
 {
 	uint32_t n_tile = a.first[a.n_item], warps = blockDim.x / 32, lane = threadIdx.x % 32;

@@ -37,7 +37,8 @@ void wbk_sum_keys_init(struct wbk_sum_keys *k, uint64_t seed)
 	wbk_sum_keys_of(k, lanes);
 }
 
-/* Part of a word: bytes @at .. of the word at word position @p, in the low bytes of @w. */
+/* Add word @w at word position @p.  If only a part of the word is to be added, its other bytes are
+ * 0. */
 static void add_word(const struct wbk_sum_keys *k, uint64_t p, uint32_t w, struct wbk_sum *s)
 {
 	for (unsigned lane = 0; lane < 2; lane++)
@@ -96,7 +97,7 @@ static wbk__words_fn *words_body(void)
 	return wbk__words_scalar;
 }
 
-/* Bytes before the first whole word and after the last one, of every row. */
+/* Add, and copy, the bytes before the first whole word and after the last one, of every row. */
 static void rows_edges(const struct wbk_sum_keys *k, const struct wbk__rows *r, size_t head,
 	size_t tail, struct wbk_sum *s)
 {

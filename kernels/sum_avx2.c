@@ -30,7 +30,7 @@ FN static inline __m256i lanes(void)
 	return _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 }
 
-/* AVX2 has only 32 x 32 -> 64. */
+/* A product modulo 2^64.  AVX2 has only products of 32 by 32 bits. */
 FN static inline __m256i mul64(__m256i x, uint64_t key)
 {
 	__m256i k = _mm256_set1_epi64x((long long)key);

@@ -24,7 +24,7 @@ typedef __mmask16 vmask;
 #define v_mul64(a, key) _mm512_mullo_epi64(a, _mm512_set1_epi64((long long)(key)))
 #define v_fold(a) fold(a)
 
-/* Not _mm512_reduce_add_epi64: it adds signed. */
+/* _mm512_reduce_add_epi64 is not used, since it adds signed numbers. */
 FN static inline uint64_t fold(__m512i v)
 {
 	uint64_t x[8];

@@ -12,7 +12,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* A block is a call: inlined into every caller, gcc needs minutes and a gigabyte for this file. */
+/* Blocks are not inlined: with inlining gcc needs minutes and a gigabyte for this file. */
 #define BLOCK static __attribute__((noinline))
 
 typedef uint8_t v16u8 __attribute__((vector_size(16)));
@@ -90,12 +90,13 @@ BLOCK void block_u32(const uint8_t *src, int64_t ss, uint8_t *dst, int64_t ds)
 #undef BA
 }
 
-/* n_a and n_b multiples of 16 / elem. */
+/* Transpose a grid by blocks: n_a and n_b are multiples of 16 / @elem. */
 INLINE void blocks(unsigned elem, const struct wbk__grid *g)
 {
 	const size_t n = 16 / elem;
 
-	/* All of b first: a source line is read whole before another may push it out of its set. */
+	/* The inner loop is over b, so that a source line is read whole before another line can
+	 * evict it from its cache set. */
 	for (size_t a = 0; a < g->n_a; a += n) {
 		for (size_t b = 0; b < g->n_b; b += n) {
 			const uint8_t *s = g->src + (int64_t)a * g->src_stride + b * elem;
@@ -136,7 +137,7 @@ INLINE void plain(unsigned elem, struct wbk__grid g)
 	}
 }
 
-/* Blocks, and what is left at two edges. */
+/* Transpose any grid: by blocks, and what is left at two edges element by element. */
 INLINE void any(unsigned elem, const struct wbk__grid *g)
 {
 	const size_t n = 16 / elem;
@@ -150,8 +151,9 @@ INLINE void any(unsigned elem, const struct wbk__grid *g)
 		plain(elem, sub(elem, g, na, 0, g->n_a - na, g->n_b));
 }
 
-/* n_a fills whole lines of dst.  They are put together in a buffer, since lines of dst may share
- * one set of the cache; streamed, they save half the traffic and the wait for ownership. */
+/* Transpose a grid whose n_a fills whole lines of dst.  These are put together in a buffer, since
+ * lines of dst may share one set of the cache.  Streaming them halves the traffic, and saves the
+ * wait for ownership of a line. */
 INLINE void lines(unsigned elem, const struct wbk__grid *g, bool stream)
 {
 	const size_t line = 64 / elem;
@@ -164,7 +166,7 @@ INLINE void lines(unsigned elem, const struct wbk__grid *g, bool stream)
 			struct wbk__grid t = sub(elem, g, a, b, line, nb);
 			uint8_t *dst = t.dst;
 
-			/* Each line of src once, for the tile after this one. */
+			/* Prefetch each source line of a later tile once. */
 			for (size_t i = 0; g->ahead && i < line; i++)
 				__builtin_prefetch(t.src + (int64_t)i * g->src_stride + g->ahead);
 			t.dst = buf;
