@@ -30,7 +30,7 @@ void wb_buf_reset(struct wb_buf *b)
 	b->rc = 0;
 }
 
-/* realloc() would leave a copy behind. */
+/* wb_grow() for a secret.  realloc() may leave a copy of the secret in freed memory. */
 static int grow_secret(struct wb_buf *b, size_t need)
 {
 	size_t cap = WB_MIN(WB_MAX(need, 2 * b->cap), b->max);

@@ -16,7 +16,8 @@ struct log_options {
 	const char *format, *level;
 };
 
-/* Those of every program, behind its own; logs are for daemons. */
+/* Options that every program has after its own; programs that take no words (daemons) also have
+ * those about logs. */
 enum { HELP, VERSION, LOG_FORMAT, LOG_LEVEL, N_COMMON };
 static const struct wb_cli_row common[N_COMMON] = {
 	[LOG_FORMAT] = {"log-format", "FORMAT", WB_CLI_TEXT,
@@ -132,7 +133,7 @@ static int set_number(const struct wb_cli_row *row, void *to, const char *value)
 	return 0;
 }
 
-/* @value: NULL when it takes none. */
+/* @value: NULL when the option takes none. */
 static int set(const struct wb_cli_row *row, void *options, const char *value)
 {
 	void *to = (char *)options + row->at;
@@ -186,20 +187,21 @@ static int take(const struct wb_cli *cli, const struct wb_cli_row *row, void *op
 	return WB_CLI_RUN;
 }
 
-/* @word: as it was written. */
+/* @word: the option as the user wrote it. */
 static int refuse(const struct wb_cli *cli, int c, const char *word, struct wb_err *err)
 {
 	if (c == ':')
 		return wb_err_set(err, -EINVAL, "%s needs a value%s", word,
 			cli->has_words ? " (see --help)" : "");
-	/* Of several letters in one word the word is not done yet. */
+	/* The unknown letter is in optopt.  @word may be the word before: getopt stays at a word of
+	 * several letters until all of them are read. */
 	if (optopt > ' ')
 		return wb_err_set(err, -EINVAL, "unknown option -%c (see --help)", optopt);
 	return wb_err_set(err, -EINVAL, "unknown option %s (see --help)", word);
 }
 
-/* getopt_long() accepts beginnings of words, which mean something else as soon as there is another
- * option. */
+/* Was the option written out?  getopt_long() also accepts abbreviations, but an abbreviation may
+ * mean something else as soon as there is another option. */
 static bool is_whole(char *const *argv, const char *name)
 {
 	const char *word = argv[optind - 1];
@@ -298,7 +300,7 @@ int wb_cli_size(const char *text, bool per_second, uint64_t *out)
 		return -EINVAL;
 	memcpy(word, text, n);
 	word[n] = '\0';
-	if (n && word[n - 1] == 'K') /* as often written as k */
+	if (n && word[n - 1] == 'K') /* many write K for k */
 		word[n - 1] = 'k';
 	if (wb_quantity(word, &v) < 0 || v > 1ull << 60)
 		return -EINVAL;

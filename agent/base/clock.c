@@ -21,7 +21,7 @@ const struct wb_clock wb_clock_real = {real_now};
 
 static uint64_t fake_now(const struct wb_clock *c)
 {
-	return ((const struct wb_fake_clock *)(const void *)c)->now; /* first member */
+	return ((const struct wb_fake_clock *)(const void *)c)->now; /* clock is its first member */
 }
 
 void wb_fake_clock_init(struct wb_fake_clock *c, uint64_t now_ns)

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Two heaps become one: the later first becomes a child of the earlier. */
+/* Merges two heaps: the root that is due later becomes a child of the other root. */
 static struct wb_due *join(struct wb_due *a, struct wb_due *b)
 {
 	struct wb_due *first = b->at_ns < a->at_ns ? b : a, *other = first == a ? b : a;
@@ -16,7 +16,7 @@ static struct wb_due *join(struct wb_due *a, struct wb_due *b)
 	return first;
 }
 
-/* Takes the heap at the head of a list of them, which goes on with the next. */
+/* Takes the first heap out of a list of heaps; NULL when the list is empty. */
 static struct wb_due *take_head(struct wb_due **list)
 {
 	struct wb_due *e = *list;
@@ -28,7 +28,8 @@ static struct wb_due *take_head(struct wb_due **list)
 	return e;
 }
 
-/* Neighbours first, and then those pairs: that is what keeps it at log n. */
+/* Merges a list of heaps: neighbours in pairs, then the pairs.  This order is what makes taking an
+ * entry out cost log n. */
 static struct wb_due *join_all(struct wb_due *list)
 {
 	struct wb_due *pairs = NULL, *all = NULL, *a, *b;

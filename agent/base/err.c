@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#undef wb_err_set /* err.h, WB_ANALYZE */
+#undef wb_err_set /* with WB_ANALYZE they are macros (err.h) */
 #undef wb_err_wrap
 
 int wb_err_set(struct wb_err *err, int code, const char *fmt, ...)

@@ -20,15 +20,15 @@
 struct rule {
 	unsigned action;
 	enum wb_fault_place place;
-	uint64_t rail, version, transfer, chunk; /* WB_FAULT_ANY; chunk 0 = each */
+	uint64_t rail, version, transfer, chunk; /* WB_FAULT_ANY = any; chunk: 0 = any */
 	uint64_t ns;
-	uint64_t threshold; /* of 2^64: fires when the random number is below; 0 = always */
+	uint64_t threshold; /* fires when a random 64-bit number is below it; 0 = always */
 	uint64_t seed;
 	_Atomic uint64_t hits;
 };
 
 struct wb_fault {
-	unsigned places; /* bit set: some rule is about it */
+	unsigned places; /* a bit for each place that a rule names */
 	uint32_t n_rule;
 	struct rule rule[RULES_MAX];
 };
@@ -38,8 +38,8 @@ static const char *const action_name[] = {"drop", "delay", "flip", "kill", "stal
 
 enum { KNOWS_NOTHING, KNOWS_RAIL, KNOWS_TRANSFER /* and its version */ };
 
-/* What whoever asks at a place can do there, besides kill, which is done here, and what he knows of
- * the moment. */
+/* For each place: the actions that the caller of wb_fault_hit() can carry out there, and what the
+ * caller knows.  kill is not listed, since wb_fault_hit() carries it out itself. */
 static const struct {
 	const char *name;
 	unsigned actions;
@@ -167,7 +167,7 @@ static bool parse_head(struct rule *r, char *s)
 	return r->action && known;
 }
 
-/* @s is cut up; @shown is what the user wrote. */
+/* @s is modified; @shown: the rule as the user wrote it. */
 static int parse_rule(struct rule *r, char *s, const char *shown, struct wb_err *err)
 {
 	char *save = NULL;
@@ -197,7 +197,8 @@ static bool has_effect(const struct rule *r)
 	return r->action & (places[r->place].actions | WB_FAULT_KILL);
 }
 
-/* A rule that does nothing would make its user believe that all is well. */
+/* A rule that does nothing is refused: its user would believe that the system withstood the
+ * fault. */
 static int no_effect(const struct rule *r, const char *shown, struct wb_err *err)
 {
 	char can[64] = "";
@@ -212,7 +213,7 @@ static int no_effect(const struct rule *r, const char *shown, struct wb_err *err
 		shown, places[r->place].name, can);
 }
 
-/* Nor does one that waits for what is not known there. */
+/* A rule with a property that is not known at its place is refused too: it would never match. */
 static int check_known(const struct rule *r, const char *shown, struct wb_err *err)
 {
 	bool has_transfer = r->version != WB_FAULT_ANY || r->transfer != WB_FAULT_ANY;
@@ -350,7 +351,8 @@ unsigned wb__fault_hit(struct wb_fault *f, enum wb_fault_place place, const stru
 			continue;
 		if (r->threshold && random >= r->threshold)
 			continue;
-		/* A stall is one event; a rail that passes here all the time stalls once. */
+		/* A stall with neither probability nor chunk= happens once: a rail passes here all
+		 * the time. */
 		if (r->action == WB_FAULT_STALL && !r->threshold && !r->chunk && n != 1)
 			continue;
 		if (r->action == WB_FAULT_KILL)

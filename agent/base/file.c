@@ -15,7 +15,7 @@
 
 struct content {
 	uint8_t *data;
-	size_t n, cap; /* a byte of cap is for the NUL */
+	size_t n, cap; /* one byte of cap is kept for the NUL */
 };
 
 static void drop(struct content *c)
@@ -24,7 +24,7 @@ static void drop(struct content *c)
 	c->data = NULL;
 }
 
-/* realloc() would leave a copy behind. */
+/* realloc() is not used, since it may leave a copy of a secret in freed memory. */
 static int grow(struct content *c, size_t cap)
 {
 	uint8_t *data = wb_alloc(cap);
@@ -39,7 +39,7 @@ static int grow(struct content *c, size_t cap)
 	return 0;
 }
 
-/* One byte above @max is asked for, to see whether there is more. */
+/* Reads at most one byte more than @max, to find out whether there is more. */
 static int read_all(int fd, size_t max, struct content *c)
 {
 	for (;;) {
@@ -71,7 +71,7 @@ int wb_file_read(const char *path, size_t max, uint8_t **out, size_t *bytes)
 		rc = -errno;
 	else if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > max)
 		rc = -EFBIG;
-	else /* a file of a known size takes one piece, also to see its end */
+	else /* + 2: for the NUL, and for a read that finds the end of a file of this size */
 		rc = grow(&c, WB_MIN(WB_MAX((size_t)st.st_size + 2, (size_t)FIRST), max + 2));
 	if (rc == 0)
 		rc = read_all(fd, max, &c);

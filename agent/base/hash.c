@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL /* libweightbridge links libc alone */
+#define XXH_INLINE_ALL /* inlined: libweightbridge links libc alone */
 #include <xxhash.h>
 
 struct wb_digest wb_digest_of(const void *p, size_t bytes)

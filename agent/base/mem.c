@@ -8,7 +8,7 @@
 
 static _Thread_local uint64_t fail_in;
 static _Thread_local int fail_fired;
-static _Thread_local uint64_t allowed, taken; /* of a job that must not take too much */
+static _Thread_local uint64_t allowed, taken; /* bytes: wb_mem_allow() */
 static _Thread_local int is_over;
 
 void wb_mem_fail_at(uint64_t n)
@@ -34,7 +34,8 @@ int wb_mem_over(void)
 	return is_over;
 }
 
-/* Whether @n times @bytes more are too much.  @had: what goes in exchange. */
+/* Would an allocation of @n times @bytes exceed what wb_mem_allow() allows?  Notes that it would.
+ * @had: bytes that are freed in exchange. */
 static int is_too_much(size_t n, size_t bytes, size_t had)
 {
 	size_t want;
@@ -54,7 +55,8 @@ static void take(const void *p)
 		taken += malloc_usable_size((void *)(uintptr_t)p);
 }
 
-/* What another thread had taken does not make room here. */
+/* taken stays at 0 or more: memory that was allocated earlier, or by another thread, may be freed
+ * here, and never makes room for more than was allowed. */
 static void give(size_t bytes)
 {
 	taken -= bytes < taken ? bytes : taken;

@@ -213,7 +213,7 @@ static void put_escaped(struct wb_buf *out, const char *s, bool is_label)
 	}
 }
 
-/* name{labels} with @le as one more label, unless it is NULL. */
+/* Writes name{labels}; @le is one more label, unless it is NULL. */
 static void put_name(const struct wb_metric *d, const struct series *s, const char *suffix,
 	const char *le, struct wb_buf *out)
 {
@@ -260,7 +260,8 @@ void wb_metrics_write(const struct wb_metrics *m, struct wb_buf *out)
 	for (size_t i = 0; i < m->n; i++) {
 		const struct wb_metric *d = &m->def[i];
 
-		/* Also of what has no value yet: so that it can be known what there is. */
+		/* Metrics without a value are written too, so that readers learn which metrics
+		 * there are. */
 		wb_buf_printf(out, "# HELP %s ", d->name);
 		put_escaped(out, d->help, false);
 		wb_buf_printf(out, "\n# TYPE %s %s\n", d->name, types[d->type]);

@@ -23,7 +23,8 @@ static const struct {
 	{"Ti", 1ull << 40},
 };
 
-/* Digits of @s as a number; advances @s.  There are at most LEN_MAX. */
+/* Reads digits at *@s as a number, advances *@s, and multiplies *@scale by 10 for each digit.  At
+ * most LEN_MAX digits do not overflow. */
 static unsigned __int128 digits(const char **s, unsigned __int128 *scale)
 {
 	unsigned __int128 v = 0;
@@ -58,7 +59,8 @@ int wb_quantity(const char *s, uint64_t *out)
 			continue;
 		if (whole > INT64_MAX)
 			return -ERANGE;
-		/* part < 10^22 and factor < 2^41 fit; a part of a byte counts as one. */
+		/* The product fits, since part < 10^22 and factor < 2^41.  A part of a byte counts
+		 * as one byte. */
 		v = whole * units[i].factor + (part * units[i].factor + scale - 1) / scale;
 		if (v > INT64_MAX)
 			return -ERANGE;

@@ -11,7 +11,7 @@ int wb_thread_start(pthread_t *thread, const char *name, void *(*main)(void *), 
 	int rc;
 
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* a new thread has the mask of its maker */
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* a new thread inherits the mask */
 	rc = pthread_create(thread, NULL, main, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
