@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define HASH_DIGITS 8
-#define HASHES_SINCE 2 /* protocol version; the one before had the layout that it has here */
+#define HASHES_SINCE 2 /* protocol version; builds without hashes have our layout of version 1 */
 #define APP_MESSAGES 0x200 /* smaller numbers are messages of app and agent */
 
 static uint32_t mix(uint32_t hash, uint32_t value)
@@ -37,7 +37,7 @@ static uint32_t hash_layout(uint32_t proto)
 	const struct wb_msg_info *m;
 
 	for (uint32_t i = 0; (m = wb_msg_at(i)); i++) {
-		/* One that a later version brought has only fields of that version. */
+		/* A message that a later version added has only fields of that version. */
 		if (m->type >= APP_MESSAGES ||
 			(m->table->n_field && m->table->field[0].since > proto))
 			continue;

@@ -210,7 +210,8 @@ int wb_table_encode_bin(const struct wb_table *t, const void *msg, uint32_t vers
 
 /* ---- binary: read ---------------------------------------------------------------------------- */
 
-/* Least bytes that an element takes: bounds the count of an array before it is allocated. */
+/* The fewest bytes that one struct takes in a message.  This bounds the count of an array before it
+ * is allocated. */
 static size_t wire_bytes_min(const struct wb_table *t, uint32_t version)
 {
 	static const uint8_t least[] = {[WBF_BOOL] = 1,
@@ -292,7 +293,8 @@ static int get_word(const struct wb_fdef *f, struct wb_cursor *c, uint32_t versi
 static int get_struct(const struct wb_table *t, struct wb_cursor *c, uint32_t version, void *msg,
 	struct wb_err *err);
 
-/* Count and zeroed room of an array; *n_out elements that the cursor has at least bytes for. */
+/* Reads the count of an array and allocates zeroed memory for its elements, of @bytes each, if the
+ * input has at least @wire bytes for each.  @out: that memory; NULL for an empty array. */
 static int get_room(const struct wb_fdef *f, struct wb_cursor *c, size_t wire, size_t bytes,
 	void *msg, void **out, struct wb_err *err)
 {

@@ -4,15 +4,16 @@
 /*
  * Generic encoding of C structs that a field table describes.
  *
- * A table lists the fields of one struct: name, kind, offset, bound, the version that brought it.
- * Two codecs walk the same tables: binary (codec.c, libc alone) and JSON (json.c, needs jansson;
- * its own archive member, so that the client library never pulls it in).
+ * A table lists the fields of one struct: name, kind, offset, bound, the version that added it.
+ * Two codecs walk the same tables: binary (codec.c, libc alone) and JSON (json.c, needs jansson; a
+ * file of its own, so that the client library is linked without it).
  *
  * Values of a field:
  *	required	must be there; an empty string or array is a value
  *	optional	absent means zero, NULL or empty, and such a value is left out (JSON) or
  *			written as empty (binary); an empty optional string decodes to NULL
- * Strings hold no NUL byte.  Everything a decoder gives is owned by the struct: wb_table_clear().
+ * Strings hold no NUL byte.  The struct owns all that a decoder puts into it, and
+ * wb_table_clear() frees it.
  *
  * Versions: encoding at version v leaves out fields with since > v.  Decoding a body of version
  * v <= ours accepts exactly the fields of v.  A body from a newer version may hold more: unknown
@@ -33,7 +34,8 @@ struct wb_err;
 enum wb_fkind {
 	WBF_BOOL, /* bool; u8 0 or 1 */
 	WBF_U32, /* uint32_t */
-	/* The same; in C a union, with a name by kind of PEER (messages.h). */
+	/* U32 on the wire; in C a union with a name for each meaning that the field has in
+	 * kinds of PEER (messages.h). */
 	WBF_PEER_FEEDER = WBF_U32,
 	WBF_PEER_POLL = WBF_U32,
 	WBF_PEER_HOW = WBF_U32,
@@ -46,10 +48,11 @@ enum wb_fkind {
 		     only */
 	WBF_U32S, /* const uint32_t *, owned, uint32_t n_NAME; u32 count, values; max = elements */
 	WBF_U64S, /* const uint64_t *, likewise */
-	WBF_PEER_BYTES = WBF_U64S, /* a union, too */
+	WBF_PEER_BYTES = WBF_U64S, /* likewise a union */
 	WBF_STRS, /* const char **, likewise; each string at most WB_STRS_ITEM_MAX bytes */
-	/* uint32_t, a number of `words`, or one that a later version appended; u32.  In a body of
-	 * version 1 its text, a string: what is no word there is WB_WORD_NONE. */
+	/* uint32_t, the number of a word of `words`, or of one that a later version appended; u32.
+	 * In a body of version 1 the text of the word, a string; an unknown text is decoded as
+	 * WB_WORD_NONE. */
 	WBF_WORD,
 	WBF_WORDS, /* const uint32_t *, owned, uint32_t n_NAME; u32 count, words; max = elements */
 	WBF_STRUCT, /* embedded struct; its fields in place; JSON object */
@@ -58,7 +61,7 @@ enum wb_fkind {
 };
 
 #define WB_STRS_ITEM_MAX 4096
-#define WBF_WORDS_SINCE 2 /* words are numbers */
+#define WBF_WORDS_SINCE 2 /* protocol version from which words are numbers */
 
 enum { WBF_REQ = 0, WBF_OPT = 1 };
 
@@ -69,8 +72,9 @@ struct wb_fdef {
 	const char *name;
 	uint8_t kind; /* enum wb_fkind */
 	uint8_t flags; /* WBF_REQ or WBF_OPT */
-	uint8_t since; /* protocol version that brought the field */
-	uint32_t max; /* bytes of a string or blob, elements of an array; numbers: 0 or greatest */
+	uint8_t since; /* protocol version that added the field */
+	/* bytes of a string or blob, elements of an array; numbers: greatest, 0 = any */
+	uint32_t max;
 	uint32_t offset; /* of the value or pointer in the struct */
 	uint32_t n_offset; /* of the uint32_t count, arrays and blobs */
 	const struct wb_table *sub; /* structs */

@@ -11,8 +11,8 @@
  *	8  u32 bytes    length of the body
  *	12 u32 id       request number; a reply repeats it; 0 = nobody waits for a reply
  *
- * Numbers are little-endian.  The body's length is held against the cap of its type before anything
- * is allocated.  Pure functions, any thread.  Layer: proto (L1).
+ * Numbers are little-endian.  The body's length is checked against the cap of its type before
+ * anything is allocated.  Pure functions, any thread.  Layer: proto (L1).
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -49,7 +49,7 @@ void wb_frame_encode(const struct wb_frame *f, uint8_t *out);
 int wb_frame_decode(const void *p, size_t bytes, struct wb_frame *out, struct wb_err *err);
 
 /**
- * wb_frame_length - framer of net's channels: how long is the frame that starts with @head
+ * wb_frame_length - length of the frame that starts with @head; the framer of net's channels
  * @cookie:	ignored
  * @head:	WB_FRAME_BYTES bytes
  * @total_out:	bytes of header and body together
@@ -58,7 +58,7 @@ int wb_frame_decode(const void *p, size_t bytes, struct wb_frame *out, struct wb
 int wb_frame_length(void *cookie, const uint8_t *head, size_t *total_out, struct wb_err *err);
 
 /**
- * wb_frame_check - a whole frame in memory (a datagram, or a frame of a channel)
+ * wb_frame_check - check a whole frame in memory (a datagram, or a frame of a channel)
  * @body_out:	on success the body inside @p, out->bytes long
  * Returns as wb_frame_decode() does; -EBADMSG when @bytes is not the header's length plus body's.
  */
@@ -70,7 +70,8 @@ int wb_frame_check(const void *p, size_t bytes, struct wb_frame *out, const uint
  * @what:	who the peer is, for the sentence ("the operator", "agent a-0")
  * @our_min, @our_max: range of this program; @peer_min, @peer_max: range of the peer
  * @out:	on success the greatest version both know
- * Returns 0; -EBADMSG for an empty range or version 0; WB_EVERSION with which side to upgrade.
+ * Returns 0; -EBADMSG for an empty range or version 0; WB_EVERSION with a sentence that says which
+ * side to upgrade.
  */
 int wb_version_agree(const char *what, uint32_t our_min, uint32_t our_max, uint32_t peer_min,
 	uint32_t peer_max, uint32_t *out, struct wb_err *err);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/** wb__field - address of a field's value; wb__count - of its count (arrays and blobs). */
+/** wb__field - address of a field's value. */
 static inline void *wb__field(void *msg, const struct wb_fdef *f)
 {
 	return (char *)msg + f->offset;
@@ -19,13 +19,13 @@ static inline const void *wb__field_in(const void *msg, const struct wb_fdef *f)
 	return (const char *)msg + f->offset;
 }
 
-/** wb__count - where a message has the number of elements (bytes) of an array (blob) field. */
+/** wb__count - address of the number of elements (bytes) of an array (blob) field. */
 static inline uint32_t *wb__count(void *msg, const struct wb_fdef *f)
 {
 	return (uint32_t *)(void *)((char *)msg + f->n_offset);
 }
 
-/** wb__count_in - that number. */
+/** wb__count_in - the number itself. */
 static inline uint32_t wb__count_in(const void *msg, const struct wb_fdef *f)
 {
 	uint32_t n;
@@ -43,14 +43,15 @@ static inline const void *wb__pointer_in(const void *msg, const struct wb_fdef *
 	return p;
 }
 
-/** wb__is_empty - is the field's value what stands for none: 0, false, no text, no element? */
+/** wb__is_empty - is the field's value the one that stands for none: 0, false, no text, no element?
+ *  A struct is never empty. */
 bool wb__is_empty(const struct wb_fdef *f, const void *msg);
 /** wb__check_value - 0, or -EINVAL when the field's value in @msg is above its bound. */
 int wb__check_value(const struct wb_fdef *f, const void *msg, struct wb_err *err);
 
 typedef int (*wb__encode_fn)(const struct wb_table *t, const void *msg, uint32_t version,
 	struct wb_buf *out, struct wb_err *err);
-/** wb__msg_encode - header and body, the body by @fn. */
+/** wb__msg_encode - append header and body; @fn encodes the body. */
 int wb__msg_encode(const struct wb_frame *f, const struct wb_msg_info *m, const void *msg,
 	wb__encode_fn fn, struct wb_buf *out, struct wb_err *err);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON codec of codec.h, and those functions of messages.h that take both encodings. */
 #include "proto/codec.h"
 
 #include "base/base.h"
@@ -18,7 +19,7 @@ static int put_object(const struct wb_table *t, const void *msg, uint32_t versio
 
 static void put_u64(struct wb_buf *out, uint64_t v)
 {
-	/* JSON libraries hold integers in 63 bits. */
+	/* Many JSON libraries hold integers in 63 bits, so a greater number is a string. */
 	wb_buf_printf(out, v > INT64_MAX ? "\"%llu\"" : "%llu", (unsigned long long)v);
 }
 

@@ -2,31 +2,32 @@
 #ifndef WB_PROTO_MESSAGES_H
 #define WB_PROTO_MESSAGES_H
 /*
- * Every message, each in one block: from it come the C struct, the field table of both codecs and
- * the check of PROTOCOL.md.
+ * Every message has one block here.  The C struct, the field table of both codecs and the test of
+ * PROTOCOL.md are made from it.
  *
  * To add a message: write its block WBF_<name>(F, S, X), name it in WB_MESSAGES with a number never
  * used before, and describe it in PROTOCOL.md (a test compares).  To add a field to a message that
- * has shipped: append it with the protocol version that brings it as `since`, and make it OPT.
+ * has shipped: append it with the protocol version that adds it as `since`, and make it OPT.
  *
  *	F(X, KIND, name, max, REQ|OPT, since, doc)
- *		KIND: BOOL U32 U64 I64 STR DIGEST BLOB U32S U64S STRS (enum wb_fkind)
+ *		KIND: BOOL U32 U64 I64 STR DIGEST BLOB U32S U64S STRS; PEER_... (enum wb_fkind)
  *		max: bytes of a string or blob, elements of an array; numbers: greatest, 0 = any
  *	S(X, STRUCT|STRUCTS|WORD|WORDS, name, sub, max, REQ|OPT, since, doc)
- *		sub: a block of WB_SUBS, above it; of words a vocabulary of words.h
+ *		sub: for structs a block of WB_SUBS above it; for words a vocabulary of words.h
  *	M(number, NAME, name, BIN|JSON, cap, "who > whom", doc)
  *		cap: greatest body in bytes
  *
  * X is the struct that the block is expanded for; blocks pass it on.
- * Struct of message NAME: struct wb_msg_name; of a sub-block: struct wb_p_sub.  Arrays and blobs
- * have their count in n_<field>.  Everything is pure; any thread.  Layer: proto (L1).
+ * The struct of message NAME is struct wb_msg_name, that of a sub-block struct wb_p_sub.  Arrays
+ * and blobs have their count in n_<field>.  Everything is pure; any thread.  Layer: proto (L1).
  */
 #include "proto/codec.h"
 #include "proto/frame.h"
 #include "proto/words.h"
 
-/* The protocol version of this build and the oldest it still speaks (N with N-1).  Tests make
- * builds with other ranges, and run this one beside builds of the commit in tests/cluster/compat.
+/* The protocol version of this build and the oldest it still speaks (the version before).  Tests
+ * make builds with other ranges, and run this build beside builds of the commit in
+ * tests/cluster/compat.
  */
 #ifndef WBP_VERSION_MAX
 #define WBP_VERSION_MAX 2
@@ -42,22 +43,22 @@
 #define WBP_TOKEN_MAX 16384
 #define WBP_HOSTS_MAX 8 /* addresses of an agent */
 #define WBP_RAILS_MAX 16 /* rails of an agent */
-#define WBP_WAYS_MAX 4 /* transports of an agent beside one */
+#define WBP_WAYS_MAX 4 /* better transports of an agent, beside that of bulk */
 #define WBP_WORKERS_MAX 16384
 #define WBP_READER_SINCE 2
 #define WBP_PARTS_SINCE 2 /* agents get a plan's head and their part, not all of it */
 #define WBP_LACK_SINCE 2 /* agents answer LACK */
-#define WBP_LACK_MAX 16384 /* chunks in an answer; one that would need more is a refusal */
+#define WBP_LACK_MAX 16384 /* chunks in an answer; an agent that lacks more refuses to answer */
 #define WBP_LACK_ALL UINT32_MAX /* in place of a chunk: the worker lacks all that it is to get */
 #define WBP_READER_PATH "/metrics/weightbridge" /* who may get it may read agents' metrics */
-#define WBP_DATAGRAM_MAX (128u << 10) /* app messages: one SEQPACKET datagram */
+#define WBP_DATAGRAM_MAX (128u << 10) /* greatest app message: it is one SEQPACKET datagram */
 
 /* Values inside app messages. */
 enum wb_app_mem_kind { WB_APP_MEM_MEMFD = 1, WB_APP_MEM_HEAP = 2 };
 enum wb_app_lane { WB_APP_LANE_AGENT = 0, WB_APP_LANE_WORKER = 1 }; /* who packs and assembles */
 enum wb_app_send_flag {
 	WB_APP_SEND_HOLD = 1,
-	WB_APP_SEND_KEEP = 2, /* the library ends a hold also after the final state */
+	WB_APP_SEND_KEEP = 2, /* the library sends APP_RELEASE also after the final state */
 };
 enum wb_app_send_progress {
 	WB_APP_SEND_STARTED = 1,
@@ -67,8 +68,8 @@ enum wb_app_send_progress {
 enum wb_app_end_result {
 	WB_APP_END_COMMITTED = 1,
 	WB_APP_END_ABORTED = 2,
-	WB_APP_END_TORN = 3, /* keep blocking for repair: another BEGIN or END comes */
-	WB_APP_END_TORN_FINAL = 4, /* raise */
+	WB_APP_END_TORN = 3, /* the worker waits for a repair: another BEGIN or END comes */
+	WB_APP_END_TORN_FINAL = 4, /* the library raises */
 };
 
 /* clang-format off */
@@ -160,8 +161,9 @@ enum wb_app_end_result {
 
 /* ---- app and agent ------------------------------------------------------------------------- */
 
-/* One SEQPACKET datagram each.  The poll page is pollword.h.  WELCOME, REJECT, STATUS and PLANNED may
- * come again: an agent that restarted is attached again, a plan is made anew. */
+/* Each message is one SEQPACKET datagram.  The poll page is in pollword.h.  A worker may get WELCOME,
+ * REJECT, STATUS and PLANNED several times: it attaches again when its agent has restarted, and each
+ * new plan is told. */
 
 #define WBF_app_hello(F, S, X) \
 	F(X, U32, proto_min, 0, REQ, 1, "oldest protocol version the library speaks") \
@@ -179,11 +181,11 @@ enum wb_app_end_result {
 	F(X, I64, code, 0, REQ, 1, "negative errno or WB_E*") \
 	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "what to fix; the agent closes")
 
-/* fds: manifest, map, table, then one memfd for each memory of kind memfd, in order; where there are
- * exports those, then their descriptors, in order; then the area.  The table, packed: n_mem x {u32
- * kind (enum wb_app_mem_kind), u32 device, u64 bytes, u64 address in the worker}, n_param x {u32
- * mem, u32 0, u64 offset in bytes}; its row i is parameter i of the map.  Exports: a description
- * (agent/mem/travel.h) of each memory of kind heap, in order. */
+/* fds, in this order: manifest; map; table; a memfd for each memory of kind memfd; if there are
+ * exports, one with their descriptions and then the descriptors that belong to them; the area.
+ * The table is packed: n_mem x {u32 kind (enum wb_app_mem_kind), u32 device, u64 bytes, u64 address in
+ * the worker}, n_param x {u32 mem, u32 0, u64 offset in bytes}.  Its row i of n_param is parameter i of
+ * the map.  The exports describe each memory of kind heap, in order (agent/mem/travel.h). */
 #define WBF_app_attach(F, S, X) \
 	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "transfer object; empty = the agent's only one") \
 	F(X, STR, model, WBP_NAME_MAX, OPT, 1, "model; empty = the object's only one") \
@@ -211,7 +213,7 @@ enum wb_app_end_result {
 	F(X, U32, export_fds, 0, OPT, 2, "that fd and those of what is described") \
 	F(X, STR, unshared, WBP_TEXT_MAX, OPT, 2, "why there are none for an agent that imports")
 
-/* fds: the poll page; lane 1: lane memfd, submit eventfd, complete eventfd, slot arena. */
+/* fds: the poll page; for lane 1 then lane memfd, submit eventfd, complete eventfd, slot arena. */
 #define WBF_app_attached(F, S, X) \
 	F(X, U32, worker, 0, REQ, 1, "number of the worker at this agent") \
 	F(X, STR, name, WBP_NAME_MAX, REQ, 1, "its name") \
@@ -301,7 +303,7 @@ enum wb_app_end_result {
 	F(X, I64, code, 0, REQ, 1, "0: nothing of the worker's memory is used or mapped any more; -EBUSY: not now") \
 	F(X, STR, sentence, WBP_TEXT_MAX, OPT, 1, "why not")
 
-/* fds: as in APP_ATTACH, from the table to what belongs to the exports. */
+/* fds: those of APP_ATTACH from the table on, without the area. */
 #define WBF_app_mem_acquire(F, S, X) \
 	F(X, U64, table_bytes, 0, REQ, 1, "length of the table in fd 0") \
 	F(X, U32, n_mem, 0, REQ, 1, "memory objects in the table") \
@@ -311,7 +313,7 @@ enum wb_app_end_result {
 	F(X, U32, export_fds, 0, OPT, 2, "how many") \
 	F(X, STR, unshared, WBP_TEXT_MAX, OPT, 2, "why not")
 
-/* fds: for a lane in the worker those of APP_ATTACHED after the poll page. */
+/* fds: for a lane in the worker those of APP_ATTACHED without the poll page. */
 #define WBF_app_mem_acquired(F, S, X) \
 	F(X, U32, lane, 1, REQ, 1, "who packs and assembles: 0 agent, 1 worker") \
 	F(X, I64, code, 0, REQ, 1, "0, or why the memory cannot be used") \
@@ -459,7 +461,7 @@ enum wb_app_end_result {
 	F(X, STR, object, WBP_NAME_MAX, OPT, 1, "transfer object; empty = all") \
 	F(X, STR, sentence, WBP_TEXT_MAX, REQ, 1, "why the sender leaves")
 
-/* Not said to an operator of an earlier version than WBP_READER_SINCE, which would not know it. */
+/* Not sent to an operator of a version before WBP_READER_SINCE, which would not know it. */
 #define WBF_reader(F, S, X) \
 	F(X, U64, number, 0, REQ, 2, "of the question; the answer repeats it") \
 	F(X, STR, token, WBP_TOKEN_MAX, REQ, 2, "what somebody showed who asks the agent for its metrics; secret")
@@ -572,37 +574,37 @@ enum wb_app_end_result {
 #define WB__DECL_BOOL(name) bool name;
 #define WB__DECL_U32(name) uint32_t name;
 #define WB__DECL_U64(name) uint64_t name;
-/* PEER: one U32 on the wire, which means something else in each kind of message: the row has the
- * noun of the first, its union those of the others. */
+/* Some fields of PEER mean something else in each kind of message.  On the wire such a field is one
+ * U32; in C it is a union, which has a name for each meaning.  The row has the first of these names. */
 #define WB__DECL_PEER_FEEDER(name) union { \
-	uint32_t name; /* of a feed: engine that holds the version */ \
+	uint32_t name; /* feeds: engine that holds the version */ \
 	uint32_t lost; /* LOST: engine that is lost */ \
 };
 #define WB__DECL_PEER_POLL(name) union { \
-	uint32_t name; /* PROMISE, TARGET, and of a run in doubt: poll count of the stop */ \
-	uint32_t refusals; /* TRIGGER, FINAL of no transfer: so many the coordinator has made, or the trainers know */ \
+	uint32_t name; /* PROMISE, TARGET: poll count; DOUBT and its answers: that of the stop of the run in doubt */ \
+	uint32_t refusals; /* TRIGGER, FINAL of no transfer: refusals that the trainers know of, or the coordinator has made */ \
 };
 #define WB__DECL_PEER_HOW(name) union { \
 	uint32_t name; /* ENGINE, END, OUTCOME: enum wb_engine_state */ \
 	uint32_t progress; /* PROGRESS: enum progress of transfer/party.h */ \
-	uint32_t says; /* RESUME, DOUBT, RECALL, RECALLED: bits, resume.c and doubt.c */ \
-	uint32_t asks; /* STOPPED: 1 = for ALL_STOPPED; 0 of an older agent */ \
-	uint32_t call; /* TRIGGER, and the SERVE and FINAL that answer it; 0 = of an older agent */ \
-	uint32_t question; /* LACK, LACKED */ \
+	uint32_t says; /* RESUME, DOUBT, RECALLED: bits of resume.c and doubt.c */ \
+	uint32_t asks; /* STOPPED: 1 = asks for ALL_STOPPED; 0 = from an older agent */ \
+	uint32_t call; /* TRIGGER, and SERVE, RELEASE and FINAL that answer it: number of the call; 0 = from an older agent */ \
+	uint32_t question; /* LACK, LACKED: number of the question */ \
 };
-/* The same of a U64S. */
+/* The same for a U64S. */
 #define WB__DECL_PEER_BYTES(name) union { \
-	const uint64_t *name; /* ENGINE, ENDED: by stage */ \
-	const uint64_t *lacked; /* LACKED: WB_LACK */ \
+	const uint64_t *name; /* ENGINE, ENDED: verified bytes by stage */ \
+	const uint64_t *lacked; /* LACKED: WB_FLOW_LACK() */ \
 }; union { \
 	uint32_t n_##name; \
 	uint32_t n_lacked; \
 };
 #define WB__DECL_PEER_DECISION(name) union { \
 	uint32_t name; /* ACCEPT, BALLOTED, ACCEPTED: enum decision */ \
-	uint32_t is_decided; /* STOP */ \
-	uint32_t is_superseded; /* CANCEL, ENGINE */ \
-	uint32_t is_torn; /* PROMISE, STOPPED, PROGRESS, RESUME: workers of the sender are */ \
+	uint32_t is_decided; /* STOP: 1 = the transfer is decided already */ \
+	uint32_t is_superseded; /* CANCEL, ENGINE: 1 = because the next version was there */ \
+	uint32_t is_torn; /* RESUME and all replies of parties: 1 = workers of the sender are torn */ \
 };
 #define WB__DECL_I64(name) int64_t name;
 #define WB__DECL_STR(name) const char *name;
@@ -642,7 +644,7 @@ struct wb_msg_info {
 	const struct wb_table *table;
 };
 
-/** wb_msg_info - what is known of a message number; NULL when unknown. */
+/** wb_msg_info - the row of a message number; NULL when it is unknown. */
 const struct wb_msg_info *wb_msg_info(uint32_t type);
 /** wb_msg_at - the @i-th message of the list, NULL beyond its end. */
 const struct wb_msg_info *wb_msg_at(uint32_t i);
@@ -655,27 +657,28 @@ void wb_msg_free(uint32_t type, void *msg);
  * wb_msg_encode_bin - append header and body of a BIN message
  * @f:		version, flags, type and id read; bytes ignored
  * @msg:	struct of that type
- * Returns 0; -EINVAL (a value out of its bounds, or a PEER with fields that its kind does not
- * carry: named), -E2BIG, -ENOMEM.  libc only.
+ * Returns 0; -EINVAL (a value out of its bounds, or a PEER without a field that its kind requires
+ * or with one that it does not carry: the sentence names it); -E2BIG; -ENOMEM.  libc only.
  */
 int wb_msg_encode_bin(
 	const struct wb_frame *f, const void *msg, struct wb_buf *out, struct wb_err *err);
-/** wb_msg_encode_head - the same of a message whose last field is a blob, up to the blob's bytes:
- *  @rest of them follow, and @msg has none. */
+/** wb_msg_encode_head - the same for a message whose last field is a blob, up to the blob's bytes:
+ *  the caller sends @rest of these after it, and @msg has none. */
 int wb_msg_encode_head(const struct wb_frame *f, const void *msg, uint32_t rest, struct wb_buf *out,
 	struct wb_err *err);
 /**
  * wb_msg_decode_bin - decode the body of a BIN message
  * @f:		header, checked by wb_frame_decode(); @body: f->bytes bytes, untrusted
- * @msg:	struct of f->type (or union wb_msg); filled on success: wb_msg_free(); else zeroed
+ * @msg:	struct of f->type (or union wb_msg); filled on success, then release with
+ *		wb_msg_free(); else zeroed
  * Returns 0; -EBADMSG naming message and field (also: not a BIN message; a PEER without what its
  * kind requires, or with what it does not carry, peers.h); -ENOMEM.  libc only.
  */
 int wb_msg_decode_bin(const struct wb_frame *f, const void *body, void *msg, struct wb_err *err);
 /**
  * wb_msg_patch_u64 - overwrite a number in an encoded BIN message
- * @frame:	whole, of wb_msg_encode_bin()
- * @field:	U64, with nothing but numbers behind it; nothing happens when the frame's version
+ * @frame:	a whole one, from wb_msg_encode_bin()
+ * @field:	a U64 with nothing but numbers behind it; nothing happens when the frame's version
  *		does not have it
  */
 void wb_msg_patch_u64(uint8_t *frame, size_t bytes, const char *field, uint64_t v);

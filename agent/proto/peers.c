@@ -24,7 +24,8 @@ WB_PEERS(FIELDS, MUST, MAY, MAY)
 static const struct wb_peer_rule rules[] = {
 	WB_PEERS(ROW, WB_PEER_SKIP, WB_PEER_SKIP, WB_PEER_SKIP)};
 
-/* Of every kind: whose it is, and what numbers and confirms it. */
+/* Fields of every kind: the epoch that the message belongs to, and what numbers and confirms
+ * messages. */
 static const struct wb_peer_field of_every_kind[] = {
 	MAY(kind) MAY(uid) MAY(term) MAY(number) MAY(seq) MAY(base) MAY(ack) MAY(skipped)
 	{NULL, 0, false}};

@@ -2,46 +2,47 @@
 #ifndef WB_PROTO_PEERS_H
 #define WB_PROTO_PEERS_H
 /*
- * What agents say to each other in a transfer: one row a kind of PEER message.
+ * The kinds of PEER message, which agents send each other in a transfer: one row for each.
  *
- * A row says who may say it to whom and what is in it; the numbers are those on the wire.  The
- * roles are DESIGN.md's: of one engine's messages its lead and its parties (the agents with its
- * workers), of a transfer its coordinator and the trainers' agents.  Pure; any thread.
+ * A row says who may send the message to whom and which fields it has; the numbers are those on the
+ * wire.  DESIGN.md explains the roles: an engine has a lead and parties (the agents with its
+ * workers), a transfer has a coordinator and the agents of the trainers.  Pure; any thread.
  * Layer: proto.
  *
  *	P(number, NAME, from, to, fields, text)
  *	fields: of struct wb_msg_peer, by the name that they have in this kind
- *		R(field)	is there: not 0
+ *		R(field)	required: not 0
  *		O(field)	may be 0
  *		L(field)	a list with its count, may be empty
  *
- * All others are 0, but those that are no kind's own: whose epoch it is (uid, term, number), and
- * what numbers and confirms messages (seq, base, ack, skipped).  Both codecs refuse what breaks
- * that.  Programs make a message by WB_PEER(), which knows no other fields than the row's.
+ * All other fields are 0, except those that every kind has: the epoch (uid, term, number), and the
+ * numbers that order and confirm messages (seq, base, ack, skipped).  Encoder and decoder refuse a
+ * message that breaks this.  Programs make a message by WB_PEER(), which knows only the fields of
+ * the row.
  */
 #include "proto/messages.h"
 
 struct wb_err;
 
 enum wbp_role {
-	WBP_ROLE_COORDINATOR =
-		1, /* of the transfer: the plan's, or of a feed the lead of its source */
+	/* of the transfer: that of the plan; for a feed the lead of the engine that gives */
+	WBP_ROLE_COORDINATOR = 1,
 	WBP_ROLE_LEAD = 2, /* of the engine */
 	WBP_ROLE_PARTY = 4, /* has workers of the engine */
 	WBP_ROLE_TRAINERS = 8, /* has trainer workers */
-	/* Judges and who asks them are those of the plan under which a transfer began: they may
-	 * have other roles, or none, in this one. */
+	/* Judges, and the agents that ask them, are those of the plan under which a transfer began:
+	 * they may have other roles, or none, in this plan. */
 	WBP_ROLE_ANY = 16,
 	WBP_ROLE_COORDINATOR_OR_LEAD = WBP_ROLE_COORDINATOR | WBP_ROLE_LEAD,
 	WBP_ROLE_LEAD_OR_PARTY = WBP_ROLE_LEAD | WBP_ROLE_PARTY,
 };
 
 /* clang-format off */
-/* What the run is that a coordinator speaks of. */
+/* Fields by which a coordinator says which run it means. */
 #define WB__PEER_RUN(R, O) R(transfer) O(version) O(feeder) O(feed)
-/* The same of a lead, with each of its orders. */
+/* The same for a lead, in each of its orders. */
 #define WB__PEER_ORDER(R, O) WB__PEER_RUN(R, O) O(engine) O(coordinator)
-/* And of a party. */
+/* And for a party, in each of its replies. */
 #define WB__PEER_REPLY(R, O) R(transfer) O(version) O(engine) O(is_torn)
 
 #define WB_PEERS(P, R, O, L) \
@@ -83,7 +84,7 @@ enum wbp_role {
 	P(36, ALL_STOPPED, LEAD, PARTY, WB__PEER_ORDER(R, O), "all of the engine have: no worker goes on before it knows how that ended (only to parties whose STOPPED asks for it)") \
 	P(37, HEARD, PARTY, LEAD, WB__PEER_REPLY(R, O), "the answer; OPEN and INSTALL come after it")
 
-/* For a P() that does not look at fields. */
+/* In place of R, O or L, for a P() that does not look at fields. */
 #define WB_PEER_SKIP(field)
 
 #define WB__PEER_ENUM(number, NAME, from, to, fields, text) WBP_PEER_##NAME = (number),
@@ -98,7 +99,7 @@ enum wbp_peer { WB_PEERS(WB__PEER_ENUM, WB_PEER_SKIP, WB_PEER_SKIP, WB_PEER_SKIP
 	struct wb_peer_##NAME { enum wbp_peer kind; fields };
 WB_PEERS(WB__PEER_STRUCT, WB__PEER_MEMBER, WB__PEER_MEMBER, WB__PEER_MEMBERS)
 
-/** wb_peer_from_NAME - the message, to be sent; borrows what @f points to. */
+/** wb_peer_from_NAME - the message of these fields; it borrows what @f points to. */
 #define WB__PEER_COPY(field) .field = f->field,
 #define WB__PEER_COPIES(field) .field = f->field, .n_##field = f->n_##field,
 #define WB__PEER_FROM(number, NAME, from, to, fields, text) \
@@ -118,7 +119,7 @@ WB_PEERS(WB__PEER_FROM, WB__PEER_COPY, WB__PEER_COPY, WB__PEER_COPIES)
 /* clang-format on */
 
 struct wb_peer_field {
-	const char *name; /* in this kind; NULL after the last */
+	const char *name; /* in this kind of message; NULL after the last */
 	uint32_t offset; /* in struct wb_msg_peer */
 	bool is_required;
 };
@@ -134,7 +135,7 @@ const struct wb_peer_rule *wb_peer_rule(uint32_t kind);
 
 /**
  * wb_peer_check_fields - has a message what its row requires, and no other kind's fields?
- * A kind without a row has no rule here: wb_peer_check() refuses it.
+ * A kind without a row passes here; wb_peer_check() refuses it.
  * Returns 0; -EBADMSG with a sentence that names kind and field.
  */
 int wb_peer_check_fields(const struct wb_msg_peer *m, struct wb_err *err);
@@ -142,7 +143,7 @@ int wb_peer_check_fields(const struct wb_msg_peer *m, struct wb_err *err);
 /**
  * wb_peer_check - may its sender say this to its receiver?
  * @m:		decoded
- * @n_engine:	engines of its plan
+ * @n_engine: engines of its plan
  * @from, @to:	roles that sender and receiver have in its plan, for its engine where it has one
  * Returns 0; -EBADMSG with a sentence.
  */

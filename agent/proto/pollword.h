@@ -20,10 +20,10 @@
 struct wb_poll_page {
 	uint64_t word;
 	uint64_t pad[7]; /* the word has its cache line for itself */
-	uint64_t transfer, version; /* last committed, for show */
-	/* Transfer whose bytes may have come into the parameters, or, staged, for which others of
-	 * the engine may install; 0 = none since its update began.  For a worker whose agent dies.
-	 */
+	uint64_t transfer, version; /* last committed, only shown to users */
+	/* Transfer of which bytes may be in the parameters, or, when staged, which other workers of
+	 * the engine may be installing; 0 = none since the update began.  A worker reads this when
+	 * its agent died. */
 	uint64_t touched;
 };
 
@@ -76,7 +76,7 @@ static inline uint64_t wb_poll_add(uint64_t *word)
 	uint64_t w = __atomic_load_n(word, __ATOMIC_RELAXED);
 	uint64_t next;
 
-	/* Nobody else adds, so a count below the last one cannot become the last one here. */
+	/* Only this thread adds to count: if it is not 2^32 - 1 now, adding 1 does not carry. */
 	if (__builtin_expect((uint32_t)w != UINT32_MAX, 1))
 		return __atomic_add_fetch(word, 1, __ATOMIC_ACQ_REL);
 	do {

@@ -12,14 +12,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FIRST_BEATS 8 /* where clocks are measured */
+#define FIRST_BEATS 8 /* first heartbeats, by which the other side's clock is measured */
 #define FIRST_BEATS_NS (100 * WB_NS_PER_MS)
 
 static const struct {
 	bool opens; /* else it answers */
-	bool measures; /* the other side's clock, by its first heartbeats */
-	uint8_t version; /* until one is agreed on */
-	uint16_t first; /* message */
+	bool measures; /* the other side's clock, by the first heartbeats */
+	uint8_t version; /* of messages until one is agreed on */
+	uint16_t first; /* first message */
 } sides[WB_SIDES] = {
 	[WB_SIDE_AGENT] = {true, true, WBP_VERSION_MAX, WBP_HELLO},
 	[WB_SIDE_OPERATOR] = {false, false, WBP_VERSION_MAX, WBP_HELLO},
@@ -41,7 +41,7 @@ static const struct {
 #define EITHER (TRAINER | ROLLOUT)
 
 static const struct {
-	uint8_t side; /* that receives it */
+	uint8_t side; /* that receives these messages */
 	uint16_t states;
 	uint16_t may[10];
 } turns[] = {
@@ -197,7 +197,7 @@ static int encode(
 	return fn(&f, msg, b, NULL);
 }
 
-/* A whole frame has left, or not. */
+/* Counts a frame that was sent; ends the session when @rc says that it was not.  Returns @rc. */
 static int sent(struct wb_session *s, int rc, uint16_t type, size_t bytes)
 {
 	if (rc < 0)
@@ -343,7 +343,7 @@ static uint64_t after(uint64_t from, uint64_t bound_ns)
 	return bound_ns && bound_ns < UINT64_MAX - from ? from + bound_ns : UINT64_MAX;
 }
 
-/* When the other side is late. */
+/* From when on the other side is late; UINT64_MAX = never. */
 static uint64_t late_at(const struct wb_session *s)
 {
 	switch (s->state) {
@@ -416,7 +416,7 @@ static void drop_first(struct wb_keep *k)
 	wb_free(m);
 }
 
-/* Takes @frame_take. */
+/* Owns @frame_take from now on, also on failure; NULL is -ENOMEM. */
 static int add(struct wb_keep *k, uint8_t *frame_take, size_t bytes, uint32_t max)
 {
 	struct wb_kept *m = frame_take ? wb_zalloc(1, sizeof(*m)) : NULL;

@@ -2,15 +2,14 @@
 #ifndef WB_PROTO_WORDS_H
 #define WB_PROTO_WORDS_H
 /*
- * Words that processes share, and that users see: one row a word.
+ * Words that processes share and that users see, one row for each word.
  *
  *	W(P, number, NAME, text)
  *
- * Programs keep the number: it is what messages and plans carry.  The text is for people: the
- * resource's fields, pages, metrics, sentences; and for messages of version 1, which had some words
- * as text (codec.h, WBF_WORD).
- * What has shipped keeps its number and its text; new words are appended.  PROTOCOL.md has them
- * all (a test compares).
+ * Programs keep the number, which is what messages and plans carry.  The text is for people: in the
+ * resource's fields, pages, metrics and sentences.  Messages of version 1 have some words as text
+ * (codec.h, WBF_WORD).  A word that has shipped keeps its number and its text; new words are
+ * appended.  PROTOCOL.md lists them all (a test compares).
  *
  * Pure, libc only; any thread.  Layer: proto (L1).
  */
@@ -22,7 +21,7 @@
 	W(P, 1, TRAINER, "trainer") \
 	W(P, 2, ROLLOUT, "rollout")
 
-/* 0 is no word: a worker leaves it to the object. */
+/* 0 is not a word: with it a worker leaves the choice to the object. */
 #define WB_STAGINGS(W, P) \
 	W(P, 1, NONE, "None") \
 	W(P, 2, HOST_MEMORY, "HostMemory")
@@ -42,7 +41,7 @@
 	W(P, 4, HEAD, "head") /* of a plan: what all of its agents get */ \
 	W(P, 5, PART, "part") /* of a plan: what one agent gets beside it */
 
-/* Of an engine in a transfer; of an end, which is COMMITTED or a later one, only REPORT tells. */
+/* State of an engine in a transfer.  COMMITTED and later ones are ends; a REPORT has only these. */
 #define WB_ENGINE_STATES(W, P) \
 	W(P, 0, IDLE, "Idle") \
 	W(P, 1, PREPARING, "Preparing") \
@@ -55,7 +54,7 @@
 	W(P, 8, ABORTED, "Aborted") /* old weights intact */ \
 	W(P, 9, TORN, "Torn") /* parameters are a mix */ \
 	W(P, 10, UNKNOWN, "Unknown") /* not heard of */ \
-	W(P, 11, SUPERSEDED, "Superseded") /* Aborted, because the next version was there; told, never held */
+	W(P, 11, SUPERSEDED, "Superseded") /* Aborted, because the next version was there; only reported, an engine is never in it */
 
 /* How a transfer ended. */
 #define WB_RESULTS(W, P) \
@@ -64,10 +63,11 @@
 	W(P, 2, SUPERSEDED, "Superseded") \
 	W(P, 3, ABORTED, "Aborted") \
 	W(P, 4, TORN, "Torn") \
-	W(P, 5, UNKNOWN, "Unknown") /* who led it, or an engine, went before the end was told */
+	W(P, 5, UNKNOWN, "Unknown") /* the coordinator or an engine was lost before the end was told */
 
-/* What a REPORT is about.  Where all has ended the result is added to FINAL.  The texts of those are
- * what operators of version 1 know; they see PARTLY_TORN and UNKNOWN by the engines. */
+/* What a REPORT is about.  When the whole transfer has ended, its number is FINAL plus that of the
+ * result.  The texts of these rows are those that operators of version 1 know, which see PARTLY_TORN
+ * and UNKNOWN in the states of the engines. */
 #define WB_REPORTS(W, P) \
 	W(P, 0, STARTED, "Started") /* a transfer has begun */ \
 	W(P, 1, ENGINE, "Engine") /* one engine has ended it */ \
@@ -92,8 +92,8 @@
 /* ---- from rows to C ------------------------------------------------------------------------- */
 
 struct wb_words {
-	const char *const *text; /* by number; NULL = no word */
-	uint32_t n; /* numbers are below it */
+	const char *const *text; /* by number; NULL = no word has it */
+	uint32_t n; /* all numbers are below it */
 };
 
 #define WB__WORD_ENUM(P, number, NAME, text) P##NAME = (number),
