@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agents: the production flow, called as an agent calls it, by one loop that takes its time. */
+/* The modelled agents: each calls the production flow (agent/flow) as an agent does, from one loop
+ * that needs time for each event. */
 #include "predict/internal.h"
 
 #include "base/base.h"
@@ -9,12 +10,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* Where memory would be: nobody looks into it. */
+/* Addresses in place of memory: nothing is read or written there. */
 #define ARENA_AT ((uintptr_t)1 << 40)
 #define HOST_AT ((uintptr_t)1 << 46)
 #define HOST_STEP ((uintptr_t)1 << 40)
 #define QUEUE_MAX ((size_t)1 << 26)
-#define LACK_MAX 16384 /* as agents have it (WBP_LACK_MAX) */
+#define LACK_MAX 16384 /* WBP_LACK_MAX */
 
 bool wb__predict_is_host(const struct model_agent *a, const void *wire)
 {
@@ -60,13 +61,13 @@ static void on_snapped(void *ctx, struct wb_flow *f, uint32_t worker, int rc)
 	wb__predict_fail(a->m, rc);
 }
 
-/* One of two messages: no event of a loop that has other things to do is as long. */
+/* How long one message takes; releaseMs is the time of two. */
 static double message_s(const struct model *m)
 {
 	return m->in.params.release_ms * 1e-3 / 2;
 }
 
-/* Little is left to send: what do the others lack? */
+/* Little is left to send: ask all agents what they lack. */
 static void on_few(void *ctx, struct wb_flow *f)
 {
 	struct model_agent *a = ctx;
@@ -189,7 +190,7 @@ int wb__predict_agents(struct model *m, struct wb_err *err)
 	m->agent = wb_zalloc(m->n_agent, sizeof(*m->agent));
 	if (!m->agent)
 		return wb_err_set(err, -ENOMEM, "no memory for %u agents", m->n_agent);
-	if (wb__predict_reserve(m, 4 * (size_t)m->n_agent) < 0) /* to open, tick, go on and ask */
+	if (wb__predict_reserve(m, 4 * (size_t)m->n_agent) < 0) /* EV_OPEN, TICK, LOOP, LACK */
 		return wb_err_set(err, -ENOMEM, "no memory for events of %u agents", m->n_agent);
 	for (uint32_t d = 0; d < m->n_agent && rc == 0; d++) {
 		m->agent[d].m = m;
@@ -268,7 +269,8 @@ static void open_all(struct model_agent *a)
 	}
 }
 
-/* All sinks are open by now.  Their loops are not charged: a few events in a transfer. */
+/* Collects the answers of all agents.  All sinks are open by now.  The loops of the agents that
+ * answer are not charged: these are a few events in a transfer. */
 static void answer(struct model_agent *a)
 {
 	struct model *m = a->m;
@@ -298,7 +300,7 @@ static void stock_one(
 	(void)wb_flow_stock(a->flow, i, id, n);
 }
 
-/* As transfer/leave.c has it. */
+/* Packs what others lack, as transfer/leave.c does. */
 static void stock_all(struct model_agent *a)
 {
 	uint32_t *id = wb_alloc(a->m->in.plan->n_chunk * sizeof(*id));
@@ -326,7 +328,8 @@ static void lane_done(struct model_agent *a, struct model_lane *l)
 		wb_flow_on_lane(&job);
 }
 
-/* The flow says when it wants to be called; who refused for want of room is asked again then. */
+/* Calls the flow, and again when it says: then it asks a source again that refused for lack of
+ * room. */
 static void tick(struct model_agent *a)
 {
 	uint64_t at_ns = wb_flow_tick(a->flow, wb_now_ns(&a->m->clock.clock));
@@ -348,7 +351,7 @@ static void on_op(struct model_agent *a, const struct event *e)
 		x.kind = WB_XP_GRANT;
 		x.grant = (uint64_t)(uintptr_t)op;
 		wb_flow_on_grant(
-			a->flow, &x); /* which may refuse at once, and then it is not ours */
+			a->flow, &x); /* it may refuse the grant at once, so op is not used below */
 		return;
 	}
 	x.cookie = e->kind == EV_WRITTEN ? op->serve_cookie : op->cookie;
@@ -410,7 +413,7 @@ static bool make_room(struct model_agent *a)
 /* The loop is not free: the event waits behind those that wait already. */
 static void wait_for_loop(struct model_agent *a, const struct event *e)
 {
-	if (!make_room(a)) { /* it comes again, a little late, which is all the same now */
+	if (!make_room(a)) { /* the event comes again later; the prediction has failed anyway */
 		wb__predict_fail(a->m, -ENOMEM);
 		wb__predict_at(a->m, a->loop_free_s, e->kind, e->at, e->p);
 		return;
@@ -435,7 +438,7 @@ void wb__predict_event(struct model *m, struct event *e)
 		a->q_n--;
 	}
 	a->loop_busy_s += cost;
-	a->loop_free_s = m->now += cost; /* what comes of it leaves at its end */
+	a->loop_free_s = m->now += cost; /* what the event causes happens at its end */
 	if (a->q_n)
 		wb__predict_at(m, a->loop_free_s, EV_LOOP, a->domain, NULL);
 	handle(a, e);

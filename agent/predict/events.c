@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens next: a heap by time, and by order of arrival where times are equal. */
+/* Events to come: a heap, ordered by time, and by order of arrival where times are equal. */
 #include "predict/internal.h"
 
 #include "base/base.h"

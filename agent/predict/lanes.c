@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lanes that take time and move nothing.  The launch of a job overlaps with the copy of the one
- * before; copies follow each other.
+ * Lanes that take time and move nothing.  The launch of a job overlaps with the copy of the job
+ * before; copies run one after the other.
  */
 #include "predict/internal.h"
 
@@ -10,14 +10,15 @@
 
 #include <errno.h>
 
-#define LANE_DEPTH 64 /* as agents have it */
+#define LANE_DEPTH 64 /* as in agents (agent/lane) */
 
 static struct model_lane *lane_of(struct wb_lane *l)
 {
 	return wb_container_of(l, struct model_lane, lane);
 }
 
-/* Bytes of a chunk of another worker of the agent go through a slot of the domain's pool. */
+/* Does the job's chunk come from another worker of the agent?  It then goes through a slot of the
+ * domain's pool. */
 static bool is_internal(const struct model_lane *l, const struct wb_lane_job *job)
 {
 	const struct wb_slots *s = &l->m->agent[l->agent].slots;
@@ -26,7 +27,7 @@ static bool is_internal(const struct model_lane *l, const struct wb_lane_job *jo
 	return at / s->slot_bytes < s->n && s->pool_of[at / s->slot_bytes] == WB_POOL_DOMAIN;
 }
 
-/* Bytes a second of a job: over the bus, between workers, or in one device's memory. */
+/* Bytes a second of a job: over the bus to the host, between workers, or in one device's memory. */
 static double rate(const struct model_lane *l, const struct wb_lane_job *job)
 {
 	const struct model *m = l->m;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds in lock-step: what a round carries, and when each begins and ends. */
+/* The paper's flow, in which all workers go through rounds together: what a round carries, and when
+ * each begins and ends. */
 #include "predict/paper.h"
 
 #include "base/base.h"
@@ -14,7 +15,7 @@
 #define DEPTH 2 /* rounds that there is memory for */
 #define NETWORK 2 /* stages that use rails */
 #define ROUNDS_MAX 100000
-#define LEFT_LEAST 1e-3 /* bytes: what is left of sums of doubles is nothing */
+#define LEFT_LEAST 1e-3 /* bytes; less is a rounding error and counts as 0 */
 
 /* A stage of a round on the rails. */
 struct moving {
@@ -33,8 +34,9 @@ struct due {
 };
 
 /*
- * Rails are numbered by worker, those out first.  All rounds are alike, so that they end in their
- * order, and it is enough to count them: packed, asked to be received, received, done with.
+ * Rails are numbered by worker, first all rails out, then all rails in.  All rounds are alike and
+ * end in order, so it is enough to count how many are packed, begun (asked for), received, and free
+ * (done with).
  */
 struct lockstep {
 	const struct wb_predict_input *in;
@@ -42,13 +44,13 @@ struct lockstep {
 	double *volume[NETWORK]; /* owned: bytes of one round, by rail */
 	double *rate, *busy_s; /* owned: by rail */
 	double *internal; /* owned: bytes of one round that come from workers of the node */
-	double control_s[NETWORK], pack_s, finish_s; /* before a stage; at both ends */
+	double control_s[NETWORK], pack_s, finish_s; /* before a stage; at both ends of a round */
 	bool has_exchange;
 	struct moving moving[NETWORK * DEPTH];
-	struct due due[8]; /* at most: a pack, DEPTH of each other step */
+	struct due due[8]; /* one STEP_PACKED, DEPTH of each other step */
 	uint32_t n_due;
 	uint32_t n_packing, n_packed, n_begun, n_received, n_free;
-	double now, received_s, packed_s; /* the first is received; the last is packed */
+	double now, received_s, packed_s; /* received_s: the first round; packed_s: the last */
 };
 
 /* ---- what a round carries ---- */
@@ -67,7 +69,7 @@ static uint64_t bytes_of(const struct wb_plan *p, const struct wb_route *r)
 	return n;
 }
 
-/* Of the whole transfer. */
+/* Adds up the bytes of the whole transfer; prepare() divides them by the rounds. */
 static void add_volumes(struct lockstep *l)
 {
 	const struct wb_plan *p = l->in->plan;
@@ -85,8 +87,8 @@ static void add_volumes(struct lockstep *l)
 	}
 }
 
-/* Rounds that two of them fit into memory: what comes to an engine's worker and what it passes on;
- * what a trainer sends. */
+/* The fewest rounds of which two fit into memory.  A rollout worker's memory has to hold what comes
+ * in and what it passes on, a trainer's what it sends. */
 static double rounds_of(const struct lockstep *l)
 {
 	const struct wb_predict_params *k = &l->in->params;
@@ -109,7 +111,7 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Of pairs that are sorted: most that have the same upper half. */
+/* The greatest number of different pairs with the same upper half; @pair is sorted. */
 static uint32_t most_of_one(const uint64_t *pair, uint32_t n)
 {
 	uint32_t most = 0, run = 0;
@@ -123,7 +125,8 @@ static uint32_t most_of_one(const uint64_t *pair, uint32_t n)
 	return most;
 }
 
-/* In a stage; @pair: room for all routes. */
+/* Most workers to which one worker sends, or from which it takes, in @stage.  @pair: room for all
+ * routes. */
 static uint32_t peers_of(const struct lockstep *l, enum wb_stage stage, uint64_t *pair)
 {
 	const struct wb_plan *p = l->in->plan;
@@ -145,8 +148,8 @@ static uint32_t peers_of(const struct lockstep *l, enum wb_stage stage, uint64_t
 	return most;
 }
 
-/* Seconds before a stage's first byte: what a round costs whoever takes part, half of it for each
- * stage that there is, and a call for every peer. */
+/* Counts peers, and sets the seconds before a stage's first byte: what a round costs whoever takes
+ * part, divided among the stages that there are, and a call for every peer. */
 static int count_peers(struct lockstep *l, struct wb_predict_paper *out)
 {
 	const struct wb_predict_params *k = &l->in->params;
@@ -167,7 +170,8 @@ static int count_peers(struct lockstep *l, struct wb_predict_paper *out)
 	return 0;
 }
 
-/* The workers' part at both ends of a round: one kernel each, as long as the longest takes. */
+/* The time that workers need at both ends of a round: one kernel each, as long as on the worker
+ * with the most bytes. */
 static void time_ends(struct lockstep *l)
 {
 	const struct wb_predict_params *k = &l->in->params;
@@ -217,7 +221,8 @@ static int prepare(struct lockstep *l, struct wb_predict_paper *out, struct wb_e
 
 /* ---- the rails ---- */
 
-/* Bytes of stages at one rail, the least first; how many there are. */
+/* Finds the stages that still have bytes at one rail, that with the fewest first.  Returns how
+ * many. */
 static uint32_t at_rail(const struct lockstep *l, uint32_t rail, uint32_t which[NETWORK * DEPTH])
 {
 	uint32_t n = 0;
@@ -235,7 +240,7 @@ static uint32_t at_rail(const struct lockstep *l, uint32_t rail, uint32_t which[
 	return n;
 }
 
-/* When each of those under way has left all its rails, if nothing else begins. */
+/* When each stage under way will have left all its rails, if nothing else begins. */
 static void foresee(const struct lockstep *l, double end[NETWORK * DEPTH])
 {
 	uint32_t which[NETWORK * DEPTH];
@@ -298,8 +303,8 @@ static void begin(struct lockstep *l, enum wb_stage stage, uint32_t round)
 	memcpy(m->left, l->volume[stage], l->n_rail * sizeof(*m->left));
 }
 
-/* A buffer is packed when the round two before has left it; a round is asked for when it is packed
- * and its receivers are done with the one two before. */
+/* A round is packed when the round two before it has left its buffer.  It is asked for when it is
+ * packed and its receivers are done with the round two before it. */
 static void schedule(struct lockstep *l)
 {
 	if (l->n_packing == l->n_packed && l->n_packing < l->n_round &&
@@ -338,7 +343,7 @@ static void end_stage(struct lockstep *l, struct moving *m)
 		at(l, l->now + l->finish_s, STEP_FREE, m->round);
 }
 
-/* The next of what is known to come, and of what leaves the rails. */
+/* Goes on to what happens next: a step at a known time, or the end of a stage on the rails. */
 static void step(struct lockstep *l)
 {
 	double end[NETWORK * DEPTH], s = INFINITY;

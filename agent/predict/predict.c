@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One transfer from its call to its end, and the figures. */
+/* Runs the model of one transfer from the call to the end, and computes the figures. */
 #include "predict/predict.h"
 
 #include "base/base.h"
@@ -19,7 +19,7 @@ const char *wb_predict_part_name(enum wb_predict_part p)
 	return (unsigned)p < WB_ARRAY_SIZE(name) ? name[p] : "?";
 }
 
-/* A flow takes 0 for "not set": its clock begins at a second. */
+/* The clock begins at one second, since a flow takes 0 for "not set". */
 static uint64_t now_ns(const struct wb_clock *c)
 {
 	const struct model_clock *mc = (const struct model_clock *)(const void *)c;
@@ -27,7 +27,7 @@ static uint64_t now_ns(const struct wb_clock *c)
 	return (uint64_t)(1e9 + mc->m->now * 1e9);
 }
 
-/* Twice as long spans, when time has gone beyond the last. */
+/* Makes spans twice as long, when time has gone beyond the last. */
 static void fold(struct wb_predict_line *l)
 {
 	for (int stage = 0; stage < WB_STAGES; stage++)
@@ -77,7 +77,7 @@ static int begin(struct model *m, struct wb_predict_result *out, struct wb_err *
 	return rc < 0 ? rc : wb__predict_agents(m, err);
 }
 
-/* Nothing moves any more, and an engine does not have all. */
+/* Nothing moves any more, and @engine does not have everything: says what is waited for. */
 static int stuck(const struct model *m, uint32_t engine, struct wb_err *err)
 {
 	char what[256] = "";
@@ -144,7 +144,7 @@ static void find_busiest(const struct model *m, struct wb_predict_result *out)
 	}
 }
 
-/* Staged: a worker copies its own area once the engine has stopped for it. */
+/* How long a staged worker copies its area into its parameters, once the engine has stopped. */
 static double install_s(const struct model *m, uint32_t worker)
 {
 	const struct wb_map *map = m->in.layout[m->in.plan->worker[worker].layout];
@@ -166,8 +166,8 @@ static double sooner_or(double s, double dflt)
 	return s < 0 ? dflt : s;
 }
 
-/* When a trainer worker goes on: its snapshot is taken, or what others lack of it is in slots; at
- * the latest when all engines have what trainers send. */
+/* When a trainer worker goes on: when its snapshot is taken, or what others lack of it is in slots;
+ * at the latest when all engines have what trainers send. */
 static double goes_on_s(const struct model *m, uint32_t worker, double released)
 {
 	double own = m->trainer_s[worker], early = own + m->in.params.release_ms * 1e-3 / 2;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bytes between agents.  A worker's rail sends and takes at its rate; chunks take turns by pieces,
- * and a chunk waits when so many of its pieces are on their way.  A piece is passed on while it
- * comes in (cut-through), so that an idle path costs its latency once.  What goes to an agent of
- * the same node does so by another such path of each worker, which is memory.
+ * and a chunk waits while as many of its pieces as the parameters allow are on their way.  A piece
+ * is passed on while it comes in (cut-through), so that an idle path costs its latency once.  Each
+ * worker has another such path, through memory, for agents of the same node.
  */
 #include "predict/internal.h"
 
@@ -19,7 +19,7 @@ static struct model_agent *agent_of(struct wb_xport *x)
 	return wb_container_of(x, struct model_agent, x);
 }
 
-/* Events of an op at a time: its pieces, and what either end is told. */
+/* Most events of an op at one time: its pieces, and one for each end. */
 static size_t n_event(const struct model *m)
 {
 	return (size_t)m->in.params.pieces + 2;
@@ -68,7 +68,7 @@ static double latency(const struct model *m)
 	return wb__predict_us(m->in.params.latency_us);
 }
 
-/* By memory that the two agents share. */
+/* Does the connection go through memory that the two agents share? */
 static bool is_within_node(const struct wb_plan *p, wb_conn_t conn)
 {
 	return p->worker[(conn - 1) / p->n_worker].node == p->worker[(conn - 1) % p->n_worker].node;
@@ -99,7 +99,7 @@ static int grant(struct wb_xport *x, wb_conn_t conn, const struct wb_xport_grant
 	return 0;
 }
 
-/* Too late, always: nobody fails here, so that no more than a grant in vain is lost by it. */
+/* Each cancel comes too late.  Nothing fails here, so this costs at most a grant in vain. */
 static int cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie)
 {
 	(void)x, (void)conn, (void)cookie;
@@ -109,7 +109,7 @@ static int cancel(struct wb_xport *x, wb_conn_t conn, uint64_t cookie)
 static int disconnect(struct wb_xport *x, wb_conn_t conn)
 {
 	(void)conn;
-	wb__predict_fail(agent_of(x)->m, -ENOTCONN); /* only a fault of the flow gets here */
+	wb__predict_fail(agent_of(x)->m, -ENOTCONN); /* only a bug of the flow gets here */
 	return -ENOTCONN;
 }
 
@@ -158,7 +158,7 @@ static int write_chunk(struct wb_xport *x, wb_conn_t conn, const struct wb_xport
 	.grant = grant, .cancel = cancel, .write = write_chunk, .refuse = refuse
 
 static const struct wb_xport_ops memory_ops = {OPERATIONS, .caps = WB_XPORT_CAP_LOCAL};
-static struct wb_xport memory = {.ops = &memory_ops}; /* only looked at */
+static struct wb_xport memory = {.ops = &memory_ops}; /* only its caps are read */
 
 static struct wb_xport *carrier(struct wb_xport *x, wb_conn_t conn)
 {
@@ -169,7 +169,7 @@ const struct wb_xport_ops wb__predict_xport = {OPERATIONS, .carrier = carrier};
 
 /* ---- the rails ---- */
 
-/* @n bytes have left by path @at, of a trainer perhaps. */
+/* @n bytes have left by path @at: count them if they are of a trainer. */
 static void count_sent(struct model *m, uint32_t at, uint64_t n)
 {
 	uint32_t worker = at % m->in.plan->n_worker;
@@ -221,7 +221,7 @@ void wb__predict_piece(struct model *m, struct op *op)
 	uint64_t piece = (uint64_t)(m->in.params.piece_kib * 1024);
 
 	op->flying--;
-	piece = WB_MIN(op->coming, piece); /* all but the last are whole */
+	piece = WB_MIN(op->coming, piece); /* all pieces but the last are full */
 	op->coming -= piece;
 	wb__predict_arrived(m,
 		m->in.plan->worker[op->chunk.src].role == WB_ROLE_TRAINER ? WB_STAGE_RECEIVE
@@ -274,7 +274,7 @@ int wb__predict_rails(struct model *m, struct wb_err *err)
 			m->in.params.near_gbs * 1e9;
 	}
 	count_unsent(m);
-	if (wb__predict_reserve(m, 2 * (size_t)n) < 0) /* one of each that sends */
+	if (wb__predict_reserve(m, 2 * (size_t)n) < 0) /* an EV_RAIL of each path out */
 		return wb_err_set(err, -ENOMEM, "no memory for events of %u rails", n);
 	return 0;
 }
