@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wbctl support-bundle: what the pages here show, as a tar file.  Pages hold no secrets: tokens and
- * keys are never shown on any; nothing else is read, neither files nor the environment. */
+/* wbctl support-bundle: writes the pages that can be had here as a tar file.  No page shows tokens
+ * or keys, and no other files and no environment variables go into it. */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -21,7 +21,7 @@
 
 struct bundle {
 	struct wb_buf log; /* what was taken, and what was not */
-	unsigned n; /* files of daemons */
+	unsigned n; /* pages that were taken */
 };
 
 static void put_octal(char *at, size_t bytes, uint64_t v)
@@ -122,7 +122,7 @@ static void take_all(struct bundle *b, const struct wb__ctl_opts *o)
 		take(b, agent, "/metrics", NULL, "agent-metrics.txt");
 		take(b, agent, "/trace", NULL, "agent-trace.json");
 	}
-	/* Beside an agent there is no operator, unless one was named. */
+	/* Beside an agent no operator is asked, unless one was named. */
 	if (agent && !o->operator_addr)
 		return;
 	take(b, addr, "/readyz", NULL, "operator-readyz.txt");

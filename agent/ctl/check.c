@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wbctl check: an operator from where one stands. */
+/* wbctl check: whether an operator works, as seen from here. */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -18,7 +18,7 @@ static int check_page(const char *addr, const char *path, const char *word, stru
 
 	wb_buf_init(&b, WB_CTL_PAGE_MAX);
 	rc = wb__ctl_fetch(addr, path, NULL, &b, err);
-	/* Who is asked for a token has been heard by the one that serves the page. */
+	/* An operator that asks for a token serves the page. */
 	if (rc == -EACCES) {
 		wb_buf_finish(&b);
 		return 0;
@@ -39,7 +39,7 @@ static const struct {
 	{NULL, NULL, "certificate", "its certificate is for the name dialled, of that authority"},
 };
 
-/* Each line when it is known; JSON at the end, when all is well. */
+/* Prints a line as soon as a check has passed; JSON at the end, when all have passed. */
 int wb__ctl_check(const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	json_t *passed = json_array();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wbctl describe: everything the operator knows of one object. */
+/* wbctl describe, all that the operator knows of one object, and wbctl status, of an agent. */
 #include "base/base.h"
 #include "base/err.h"
 #include "ctl/ctl.h"
@@ -50,7 +50,7 @@ struct column {
 	const char *title, *path;
 };
 
-/* One row an element; columns without a value in any row are left out. */
+/* Prints one row for each element; columns without a value in any row are left out. */
 static void list(const char *title, const json_t *rows, const struct column *col, size_t n_col)
 {
 	bool is_used[WB_CTL_COLUMNS_MAX] = {false};
@@ -93,7 +93,7 @@ static const struct column transfers[] = {{"TRANSFER", "transfer"}, {"VERSION", 
 	{"MISMATCHED", "mismatchedChunks"}, {"LAST MISMATCH", "lastMismatch"},
 	{"CULPRIT", "culprit"}, {"MESSAGE", "message"}};
 
-/* What was reached against what could be. */
+/* Prints the time of the last transfer against the plan's lower bound. */
 static void bound(const json_t *o)
 {
 	double bound_ms = wb__ctl_number(o, "status.plan.lowerBoundMilliseconds", 0);
@@ -170,7 +170,7 @@ static void agent_status(const json_t *v)
 	list("Workers", wb__ctl_at(v, "workers"), workers, WB_ARRAY_SIZE(workers));
 }
 
-/* Of an agent, or in short of all objects of an operator. */
+/* The status of an agent, or in short that of all objects of an operator. */
 int wb__ctl_status(const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	char text[32];

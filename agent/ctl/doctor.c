@@ -44,7 +44,7 @@ void wb__ctl_say(
 
 /* ---- what an object asks for ----------------------------------------------------------------- */
 
-/* "shm, verbs, tcp", into @out, which it returns. */
+/* Writes the transports that an object allows, as "shm, verbs, tcp", to @out, and returns @out. */
 static const char *list_ways(const struct wb_spec *s, char *out, size_t cap)
 {
 	size_t at = (size_t)snprintf(out, cap, "shm");
@@ -99,7 +99,7 @@ static void hold_buffer(struct wb__ctl_sheet *t, const char *name, const char *r
 			bytes, role, t->memory_bytes);
 }
 
-/* As agents count it (daemon/limits.h), were each worker beside an agent of its own. */
+/* Counts open files as agents do (daemon/limits.h), as if each worker had an agent of its own. */
 static void hold_files(struct wb__ctl_sheet *t, const struct wb_spec *s)
 {
 	uint64_t agents =
@@ -117,7 +117,7 @@ static void hold_files(struct wb__ctl_sheet *t, const struct wb_spec *s)
 			files, t->open_files);
 }
 
-/* What an object asks for against what was found; @object: its name, borrowed. */
+/* Compares what an object asks for with what was found; @object: its name, borrowed. */
 static void hold(struct wb__ctl_sheet *t, const struct wb_spec *s, const char *object)
 {
 	size_t from = t->n;
@@ -133,7 +133,7 @@ static void hold(struct wb__ctl_sheet *t, const struct wb_spec *s, const char *o
 
 /* ---- which objects --------------------------------------------------------------------------- */
 
-/* What the operator shows is what a file would have: JSON is YAML. */
+/* Reads an object that the operator shows as if it were in a file: JSON is YAML. */
 static int spec_of(const json_t *item, struct wb_spec **out, size_t *n, struct wb_err *err)
 {
 	json_t *doc = json_pack("{s:s, s:s, s:O?, s:O?}", "apiVersion", "weightbridge.io/v1alpha1",
@@ -230,7 +230,8 @@ static int print_text(const struct wb__ctl_sheet *t, struct wb_err *err)
 	return rc < 0 ? wb_err_set(err, rc, "no memory") : 0;
 }
 
-/* Without tcp nothing moves; of the rest only what an object asks for is missed. */
+/* The first line that makes the command fail: tcp, without which nothing moves, or something that
+ * an object asks for. */
 static const struct wb__ctl_line *first_missing(const struct wb__ctl_sheet *t)
 {
 	for (size_t i = 0; i < t->n; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How RDMA devices reach memory of a GPU here: some is registered and let go. */
+/* How RDMA devices reach memory of a GPU here: a sample is registered and released. */
 #include "base/base.h"
 #include "base/err.h"
 #include "ctl/doctor.h"
@@ -68,7 +68,7 @@ static int try_it(struct wb_xport *x, const struct wb_mem_sample *s, struct wb__
 	return 0;
 }
 
-/* Devices let go of the memory before it is freed: what is closed has nothing. */
+/* The transport is closed before the sample is freed, so that no device has it then. */
 void wb__ctl_look_gpu(struct wb__ctl_sheet *t, struct wb_xport *x_take, uint64_t patience_ns)
 {
 	struct wb_mem_sample s;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking at the machine: each thing is tried where trying is cheap, else asked for. */
+/* What this machine can do: each thing is tried where that is cheap, else the system is asked. */
 #include "base/base.h"
 #include "base/err.h"
 #include "base/file.h"
@@ -51,7 +51,8 @@ static void look_tcp(struct wb__ctl_sheet *t)
 	wb_xport_close(x);
 }
 
-/* A descriptor that a peer may map has to be sealed against shrinking. */
+/* The memfd allows sealing, since memory that a peer may map is sealed against shrinking when it is
+ * registered. */
 static void look_shm(struct wb__ctl_sheet *t)
 {
 	struct wb_xport_region r = {.object = 1, .bytes = 4096};
@@ -80,7 +81,7 @@ static void look_shm(struct wb__ctl_sheet *t)
 			 "travels, nothing is encrypted");
 }
 
-/* Names in a folder that begin with @prefix, with commas; "" = none. */
+/* Names in a folder that begin with @prefix, with commas between; "" = none. */
 static const char *names_in(const char *path, const char *prefix, char out[static NAMES_MAX])
 {
 	DIR *d = opendir(path);

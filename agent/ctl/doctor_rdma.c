@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RDMA devices as the kernel shows them in its files: what can be used, and what to do about the
- * rest. */
+/* RDMA devices as the kernel shows them in its files: which can be used, and what to do about the
+ * others. */
 #include "base/base.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -18,19 +18,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_MAX_BYTES 400 /* root and name are cut below it */
+#define PATH_MAX_BYTES 400 /* longer paths are cut */
 #define TEXT_BYTES 128
-#define DEVICES_MAX 16 /* looked at, and as many ports of each */
+#define DEVICES_MAX 16 /* devices that are looked at, and ports of each */
 #define GIDS_MAX 256
 #define NET_MTU_WISHED                                                                             \
-	4200 /* of an Ethernet link: packets of 4096 bytes fit, with what is around them */
+	4200 /* of an Ethernet link: packets of 4096 bytes fit, together with their headers */
 #define NET_MTU_AROUND 96
 #define CAP_IPC_LOCK_BIT 14
 
 /* ---- small files -------------------------------------------------------------------------------
  */
 
-/* One line of a file below @root, without its end; "" = it is not there.  Always returns @out. */
+/* The first line of a file below @root, without its newline; "" = there is no such file.  Always
+ * returns @out. */
 __attribute__((format(printf, 3, 4))) static const char *get(
 	const char *root, char out[static TEXT_BYTES], const char *fmt, ...)
 {
@@ -49,7 +50,7 @@ __attribute__((format(printf, 3, 4))) static const char *get(
 	return out;
 }
 
-/* The word behind @key in a file of lines "key  word .."; "" = not there. */
+/* The word after @key in a file of lines "key  word .."; "" = not there. */
 static const char *get_word(
 	const char *root, const char *file, const char *key, char out[static TEXT_BYTES])
 {
@@ -106,13 +107,14 @@ struct port {
 	const char *root, *device, *number; /* borrowed */
 	bool is_ethernet;
 	char gid[TEXT_BYTES], gid_type[TEXT_BYTES],
-		net[TEXT_BYTES]; /* the one that is taken; "" = none */
-	int gid_index, gid_rank; /* rank: below */
-	char about[TEXT_BYTES * 2]; /* what there is */
+		net[TEXT_BYTES]; /* of the GID that is chosen; "" = none */
+	int gid_index, gid_rank; /* rank: rank_gid() */
+	char about[TEXT_BYTES * 2]; /* for people */
 };
 
-/* As the transport chooses: RoCE v2 of an IPv4 network, then a global one, then what there is; from
- * GLOBAL on routers pass it on. */
+/* Ranks a GID as the transport does: RoCE v2 with an IPv4 address is best, then with a global IPv6
+ * address, then with a link-local one, then other types; 0 = not set.  Routers pass on GIDs of rank
+ * GLOBAL and more. */
 #define GLOBAL 3
 static int rank_gid(const struct in6_addr *a, const char *type)
 {
@@ -153,7 +155,7 @@ static void choose_gid(struct port *p)
 	}
 }
 
-/* The device's node opens, or why not: 0 or an errno.  @node: its path here. */
+/* Tries to open the device's node.  Returns 0 or a positive errno.  @node: its path here. */
 static int open_node(const struct port *p, char node[static PATH_MAX_BYTES])
 {
 	char names[64][64], of[TEXT_BYTES];
@@ -182,7 +184,7 @@ static int net_mtu(const struct port *p)
 	return p->net[0] ? atoi(get(p->root, text, "/sys/class/net/%s/mtu", p->net)) : 0;
 }
 
-/* What packets carry on a link of so many bytes. */
+/* How many bytes a packet carries on a link with MTU @net. */
 static int path_mtu(int net)
 {
 	int mtu = 4096;
@@ -218,7 +220,7 @@ static void describe(struct port *p)
 		snprintf(p->about + at, sizeof(p->about) - at, ", NUMA node %.8s", node);
 }
 
-/* What keeps it from being used: a sentence with the remedy into @out; false = nothing does. */
+/* Does anything keep the port from being used?  Then @out gets a sentence with the remedy. */
 static bool is_kept(const struct port *p, char *out, size_t cap)
 {
 	char state[TEXT_BYTES], node[PATH_MAX_BYTES];
@@ -254,8 +256,8 @@ static bool is_kept(const struct port *p, char *out, size_t cap)
 	return true;
 }
 
-/* Gb/s of the way from the device to the processor where that is less than the port's rate; 0 = it
- * is not, or nothing is known. */
+/* Gb/s of the PCI path from the device to the processor, if that is less than the port's rate; 0 =
+ * it is not, or is not known. */
 static unsigned narrow_pci(const struct port *p)
 {
 	char rate[TEXT_BYTES], folder[PATH_MAX_BYTES];
@@ -270,7 +272,7 @@ static unsigned narrow_pci(const struct port *p)
 	return path > 0 && path < port ? (unsigned)path : 0;
 }
 
-/* A port that works: as it should, or worse, with the remedy. */
+/* Says of a port that can be used whether it works as it should, or worse, with the remedy. */
 static void judge(struct wb__ctl_sheet *t, const struct port *p)
 {
 	size_t at = strlen(t->ports);
@@ -299,7 +301,7 @@ static void judge(struct wb__ctl_sheet *t, const struct port *p)
 			t, "rdma-port", WB_CTL_YES, "%s/%s (%s)", p->device, p->number, p->about);
 }
 
-/* Ports of one device; how many can be used. */
+/* Looks at the ports of one device; returns how many can be used. */
 static size_t look_ports(struct wb__ctl_sheet *t, const char *root, const char *device)
 {
 	char numbers[DEVICES_MAX][64], folder[TEXT_BYTES], why[300];
@@ -333,11 +335,11 @@ static bool may_lock(const char *root, const char *status)
 	return strtoull(caps, NULL, 16) >> CAP_IPC_LOCK_BIT & 1;
 }
 
-/* In its own container an agent is the first process, and has the capability from its file, which
- * whoever looks there does not. */
+/* Can the agent of this container lock memory?  There it is process 1.  It has the capability from
+ * its program's file, and this process does not have it. */
 static bool may_agent_lock(const char *root)
 {
-	static const char agent[] = "weightbridge-ag"; /* as the kernel cuts it */
+	static const char agent[] = "weightbridge-ag"; /* the kernel cuts names to 15 bytes */
 	char name[TEXT_BYTES];
 
 	get_word(root, "/proc/1/status", "Name:", name);
@@ -368,7 +370,7 @@ static void look_locked(struct wb__ctl_sheet *t, const char *root, bool has_devi
 			limit);
 }
 
-/* The kernel's driver has to know memory of other devices by file descriptor, too. */
+/* Can the device's driver register memory of other devices by dma-buf? */
 static bool has_dmabuf(const char *root, const char *device)
 {
 	static const char *const drivers[] = {
@@ -390,7 +392,7 @@ static bool has_dmabuf(const char *root, const char *device)
 	return false;
 }
 
-/* Kernels from 5.12 on pass dma-buf to RDMA drivers. */
+/* Kernels from 5.12 on pass dma-bufs to RDMA drivers. */
 static bool kernel_has_dmabuf(const char *root)
 {
 	char release[TEXT_BYTES], *end;

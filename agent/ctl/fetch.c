@@ -49,7 +49,8 @@ static int make_url(
 	return n < 0 || (size_t)n >= bytes ? -ENAMETOOLONG : 0;
 }
 
-/* The path of a unix socket has none.  Without a port curl would ask the one of web servers. */
+/* The path of a unix socket needs no port.  For other addresses without one, curl would use that of
+ * web servers. */
 static bool has_port(const char *addr)
 {
 	const char *colon = strrchr(addr, ':'), *end = strrchr(addr, ']');
@@ -106,7 +107,7 @@ static int judge(CURL *c, const char *addr, const char *path, const char *object
 		status, path, n ? ": " : "", WB_MIN(n, 400), wb_buf_cstr(page));
 }
 
-/* A token goes where the standby sends us, too: that is where the operator is. */
+/* The token also goes to where a standby redirects us: that is where the leader is. */
 static int put_token(CURL *c, struct wb_err *err)
 {
 	char text[16384];
@@ -135,7 +136,7 @@ static int get(CURL *c, const char *addr, const char *url, struct wb_buf *out)
 	if (addr[0] == '/')
 		curl_easy_setopt(c, CURLOPT_UNIX_SOCKET_PATH, addr);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http");
-	/* A standby sends us to the leader. */
+	/* A standby redirects us to the leader. */
 	curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 1L);
 	curl_easy_setopt(c, CURLOPT_MAXREDIRS, 2L);
 	curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS_STR, "http");
@@ -189,7 +190,7 @@ int wb__ctl_check_tls(const char *addr, const char *ca_file, struct wb_err *err)
 		return wb_err_set(err, -ENOMEM, "out of memory");
 	snprintf(url, sizeof(url), "https://%.400s", addr);
 	curl_easy_setopt(c, CURLOPT_URL, url);
-	curl_easy_setopt(c, CURLOPT_CONNECT_ONLY, 1L); /* TLS, and no request: it is no HTTP */
+	curl_easy_setopt(c, CURLOPT_CONNECT_ONLY, 1L); /* TLS alone: the port speaks no HTTP */
 	curl_easy_setopt(c, CURLOPT_CAINFO, ca_file);
 	curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);

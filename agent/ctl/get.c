@@ -82,7 +82,7 @@ static bool is_asked_for(const json_t *o, const char *object)
 
 /* ---- what has changed ---- */
 
-/* What is shown of an object, but for ages, which always change. */
+/* What is shown of an object, except ages, which always change. */
 static void put_seen(struct wb_buf *b, const json_t *o, bool is_wide)
 {
 	char text[256], type[32];
@@ -100,7 +100,8 @@ static void put_seen(struct wb_buf *b, const json_t *o, bool is_wide)
 	}
 }
 
-/* Is it new, or other than in @seen, by name?  Then that is written down.  NULL: all are. */
+/* Is the object new, or different from what @seen has under its name?  Then @seen is updated.  For
+ * @seen NULL: always. */
 static bool has_changed(json_t *seen, const json_t *o, bool is_wide)
 {
 	char name[256], ns[256], key[520];
@@ -132,7 +133,7 @@ static void put_head(struct wb__ctl_table *t, bool is_wide)
 			wb__ctl_cell(t, "%s", columns[c].name);
 }
 
-/* @seen: only what has changed since, with a head where it is empty; NULL: all. */
+/* @seen: print only what has changed since, with a head when it is empty; NULL: print all. */
 static int print(
 	const json_t *items, const struct wb__ctl_opts *o, json_t *seen, struct wb_err *err)
 {
@@ -168,7 +169,8 @@ static int print(
 	return rc;
 }
 
-/* Until the user ends it.  An operator that does not answer is said once, and asked on. */
+/* Goes on until the user ends it.  When the operator stops answering, this is said once, and it is
+ * asked again; before an object was seen it is a failure. */
 static int watch(const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	const struct timespec second = {.tv_sec = 1};

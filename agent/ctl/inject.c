@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wbctl inject: documents in, documents out.  Scalars keep their style, so nothing but what is
- * added changes its meaning; comments are lost. */
+/* wbctl inject: reads YAML documents and writes them with the sidecar added.  Scalars keep their
+ * style, so that what was there keeps its meaning; comments are lost. */
 #include "ctl/inject.h"
 
 #include "base/err.h"
@@ -14,7 +14,7 @@
 
 struct walk {
 	struct wb__inject *j;
-	uint8_t *seen; /* of nodes: aliases may make circles */
+	uint8_t *seen; /* a flag for each node, since aliases may make circles */
 	size_t n_seen;
 	struct wb_err *err;
 };
@@ -53,7 +53,7 @@ static int walk_children(struct walk *w, int at, const char *ns, int depth)
 	yaml_document_t *d = w->j->doc;
 	int rc = 0;
 
-	/* The node is looked up each time: an injection moves it. */
+	/* The node is looked up each time, since adding a sidecar may move it. */
 	for (size_t i = 0; rc == 0; i++) {
 		const yaml_node_t *n = yaml_document_get_node(d, at);
 		size_t count =
@@ -109,10 +109,10 @@ static int change(struct wb__inject *j, struct wb_err *err)
 	return rc;
 }
 
-/* @doc is the emitter's afterwards, also on failure. */
+/* @doc belongs to the emitter afterwards, also on failure. */
 static int emit(yaml_emitter_t *e, yaml_document_t *doc, struct wb_err *err)
 {
-	doc->start_implicit = 0; /* --- before each */
+	doc->start_implicit = 0; /* "---" before each document */
 	doc->end_implicit = 1;
 	return yaml_emitter_dump(e, doc)
 		       ? 0
@@ -126,7 +126,7 @@ static int next(yaml_parser_t *p, yaml_document_t *doc, const char *name, struct
 			p->problem ? p->problem : "not YAML");
 	if (yaml_document_get_root_node(doc))
 		return 1;
-	yaml_document_delete(doc); /* the end */
+	yaml_document_delete(doc); /* the end of the stream */
 	return 0;
 }
 
@@ -165,7 +165,7 @@ static int load_text(yaml_document_t *out, struct wb_err *err)
 	return rc;
 }
 
-/* All or nothing: what was changed is printed when everything was. */
+/* All or nothing: documents are written when all of them have been changed. */
 static int run_buffered(struct wb__inject *j, FILE *in, FILE *to, struct wb_err *err)
 {
 	yaml_parser_t p = {0};

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* wbctl inject: adds the sidecar to one pod or pod template. */
 #include "ctl/inject.h"
 
 #include "base/base.h"
@@ -12,10 +13,10 @@
 
 #define TEXT_MAX 4096
 #define SIDECAR "weightbridge-agent"
-/* Its file has the capability: without, no user but root has it in effect. */
+/* Its file has the capability IPC_LOCK: else only root would have it in effect. */
 #define LOCK_PROGRAM "/usr/bin/weightbridge-agent-ipclock"
 
-/* What is filled in between @signs@. */
+/* What is filled in for @words@ of the sidecar's text. */
 struct fill {
 	char name[64], namespace_[64], memory[64], listen[8], http[8], image[512], operator_[300];
 };
@@ -50,7 +51,8 @@ static bool is_mapping(yaml_document_t *d, int at)
 	return n && n->type == YAML_MAPPING_NODE;
 }
 
-/* The mapping or sequence under @key, made when it is missing or null. */
+/* The mapping or sequence under @key.  It is made if there is none; a value of another kind, such
+ * as null, is replaced. */
 static int ensure(yaml_document_t *d, int map, const char *key, bool is_list)
 {
 	int at = wb__yaml_get(d, map, key);
@@ -62,7 +64,7 @@ static int ensure(yaml_document_t *d, int map, const char *key, bool is_list)
 		return 0;
 	if (n && n->type == (is_list ? YAML_SEQUENCE_NODE : YAML_MAPPING_NODE)) {
 		m = yaml_document_get_node(d, at);
-		/* [] and {} on a line of their own would stay there. */
+		/* If it was written as [] or {}, it becomes like what is added. */
 		if (is_list)
 			m->data.sequence.style = YAML_BLOCK_SEQUENCE_STYLE;
 		else
@@ -119,7 +121,7 @@ static void fill_in(const struct fill *f, const char *text, char out[static TEXT
 	out[n] = '\0';
 }
 
-/* A part of the sidecar's text, filled in.  The text is ours: its depth is known. */
+/* Copies a part of the sidecar's text, filled in.  The text is ours, so its depth is known. */
 static int copy(struct pod *p, int from) /* NOLINT(misc-no-recursion) */
 {
 	yaml_node_t *n = yaml_document_get_node(p->j->text, from);
@@ -202,7 +204,7 @@ static bool add_sidecar(struct pod *p)
 		return false;
 	if (!yaml_document_append_sequence_item(p->d, list, sidecar))
 		return false;
-	/* First: what starts after it may already use it. */
+	/* It becomes the first, so that containers that start after it may already use it. */
 	n = yaml_document_get_node(p->d, list);
 	item = n->data.sequence.items.start;
 	memmove(item + 1, item, (size_t)(n->data.sequence.items.top - item - 1) * sizeof(*item));
@@ -226,7 +228,7 @@ static bool add_annotations(struct pod *p)
 	return map != 0;
 }
 
-/* "a,b" holds "a". */
+/* Is @name in @list?  "a" is in "a,b". */
 static bool is_listed(const char *list, const char *name)
 {
 	size_t n = strlen(name);
@@ -302,8 +304,8 @@ static int check_containers(const struct pod *p, struct wb_err *err)
 	return 0;
 }
 
-/* "true" would be passed over, and the pod run without an agent: refused below, like any other word
- * that is not the opposite. */
+/* Every word but "disabled" counts as wanted, and check_labels() refuses all but "enabled": a pod
+ * with "true" would else be passed over, and run without an agent. */
 static bool is_wanted(const struct pod *p)
 {
 	const char *inject = label(p, WB__LABEL_INJECT);

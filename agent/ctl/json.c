@@ -86,7 +86,8 @@ bool wb__ctl_is_meant(const char *key, const char *asked)
 
 /* ---- printing ---- */
 
-/* Readers take some words for other things than text, each version of YAML others. */
+/* Is @text, without quotes, text for every reader?  Versions of YAML differ in the words that they
+ * take for other things. */
 static bool is_sure_text(const char *text)
 {
 	static const char *const words[] = {

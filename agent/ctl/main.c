@@ -214,7 +214,8 @@ const char *wb__ctl_operator(const struct wb__ctl_opts *o)
 	return env && *env ? env : WB_CTL_OPERATOR;
 }
 
-/* The socket of its pages, else the port of a container of before there was one. */
+/* In an agent's container: the socket of the agent's pages, or their port, where an older agent has
+ * no such socket. */
 const char *wb__ctl_agent(const struct wb__ctl_opts *o, char text[static 32])
 {
 	const char *pages = getenv("WEIGHTBRIDGE_AGENT_PAGES");
@@ -239,7 +240,7 @@ const char *wb__ctl_agent(const struct wb__ctl_opts *o, char text[static 32])
 	return text;
 }
 
-/* NAMESPACE/NAME, where there is no such file. */
+/* Is @word NAMESPACE/NAME, and not a file? */
 static bool is_object(const char *word)
 {
 	const char *slash = strchr(word, '/');
@@ -259,7 +260,7 @@ static bool is_command(size_t i, char **word, int n, int *used)
 	return !space || (n > 1 && !strcmp(word[1], space + 1));
 }
 
-/* Which command, and what it is about: an index, or negative. */
+/* Finds the command, and the object or file that it is about.  Returns its index, or negative. */
 static int take_words(char **word, int n, struct wb__ctl_opts *o, struct wb_err *err)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(commands); i++) {
@@ -267,7 +268,7 @@ static int take_words(char **word, int n, struct wb__ctl_opts *o, struct wb_err 
 
 		if (!is_command(i, word, n, &used))
 			continue;
-		/* kubectl's habit: get wt NAME */
+		/* users of kubectl write: get wt NAME */
 		if (used < n &&
 			(!strcmp(word[used], "wt") || !strcmp(word[used], "weighttransfer")))
 			used++;
@@ -303,7 +304,7 @@ static bool is_given(const struct wb_cli_row *row, const struct wb__ctl_opts *o)
 		(row)->at < offsetof(struct wb__ctl_opts, part) +                                  \
 				    sizeof(((struct wb__ctl_opts *)0)->part))
 
-/* Options that are fields of one command's struct are that command's. */
+/* Options in the struct of bench or simulate are for that command only. */
 static int check_owner(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	for (size_t i = 0; i < WB_ARRAY_SIZE(rows); i++) {
@@ -361,7 +362,7 @@ int main(int argc, char **argv)
 	struct wb_err err = {0};
 	int rc, end = WB_CLI_EXIT_USAGE;
 
-	/* What a transport tells an agent's log in passing is no part of an answer. */
+	/* What transports log for information is meant for the log of an agent. */
 	wb_log_level_max = WB_LOG_WARN;
 	rc = wb_cli_parse(&cli, argc, argv, &o, &err);
 	if (rc == WB_CLI_DONE)

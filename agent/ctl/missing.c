@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an operator does not have, and what it has instead. */
+/* Sentences for what an operator does not have, which name what it has instead. */
 #include "base/buf.h"
 #include "base/err.h"
 #include "ctl/fetch.h"
@@ -43,7 +43,7 @@ int wb__ctl_no_object(const json_t *items, const char *asked, struct wb_err *err
 	return rc;
 }
 
-/* The object is there, its plan is not. */
+/* Says why an object that is there does not have this page yet. */
 static int say_why(const json_t *o, const char *path, struct wb_err *err)
 {
 	char key[520], why[600];

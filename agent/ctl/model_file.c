@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The config.json of a Hugging Face checkpoint. */
+/* Reads a model's shapes from the config.json of a Hugging Face checkpoint. */
 #include "ctl/model_file.h"
 
 #include "base/base.h"
@@ -35,7 +35,7 @@ static const struct {
 
 static const struct {
 	const char *key;
-	unsigned of; /* archs */
+	unsigned of; /* a bit for each enum wb_arch */
 	bool is_required; /* else 0 where absent or null */
 	size_t at;
 } fields[] = {
@@ -59,7 +59,7 @@ static const struct {
 	{"num_nextn_predict_layers", DEEPSEEK_V3, false, FIELD(mtp_layers)},
 };
 
-/* What a checkpoint may say that changes its tensors: other values than these are refused. */
+/* Settings that change the tensors of a checkpoint: other values than these are refused. */
 static const struct {
 	const char *key;
 	unsigned of;
@@ -148,7 +148,7 @@ static int take_fields(const json_t *o, struct wb_model *m, struct wb_err *err)
 	return 0;
 }
 
-/* DIR/config.json is called as DIR is, another file as it is itself. */
+/* The model of DIR/config.json is named after DIR, that of another file after the file. */
 static void set_name(const char *path, struct wb_model *m)
 {
 	static const char end[] = "/config.json";

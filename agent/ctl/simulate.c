@@ -39,7 +39,7 @@ static int write_file(const char *dir, const char *name, struct wb_buf *b, struc
 	return 0;
 }
 
-/* Every worker of the trainer and of one engine. */
+/* Writes the manifest, and the maps of all workers of the trainer and of one engine. */
 static int dump_maps(const struct wb_deploy *d, const char *dir, struct wb_err *err)
 {
 	uint32_t n = d->n_trainer + d->spec.rollout.world;
@@ -74,10 +74,10 @@ struct figures {
 	double plan_ms, rss_mib, t_min_ms, worker_bound_ms, load;
 	struct wb_plan_summary sum;
 	struct wb__ctl_travel travel;
-	/* Agents whose loops take no time, whose engines are freed; and as they are. */
+	/* ideal: loops take no time; its engine[] is freed already.  real: loops take time. */
 	struct wb_predict_result ideal, real;
 	struct wb_predict_paper paper;
-	bool is_paper; /* that alone */
+	bool is_paper; /* only paper is filled in */
 };
 
 static double peak_mib(void)
@@ -88,7 +88,7 @@ static double peak_mib(void)
 	return (double)r.ru_maxrss / 1024;
 }
 
-/* What held it up: the part that was at work for the greatest share of it. */
+/* The part that was at work longest, which is what limits the transfer. */
 static enum wb_predict_part busiest(const struct wb_predict_result *r)
 {
 	enum wb_predict_part most = 0;
@@ -176,7 +176,7 @@ static void print_prediction(const struct figures *f)
 
 static uint32_t count_pods(const struct wb_deploy *d)
 {
-	return d->worker[d->n_worker - 1].domain + 1; /* in the order of workers */
+	return d->worker[d->n_worker - 1].domain + 1; /* domains rise with the workers */
 }
 
 static void print_json(const struct wb__ctl_simulate *s, const struct wb_deploy *d,
@@ -262,7 +262,7 @@ static void put_line(struct wb_buf *b, const struct wb_predict_line *l)
 	wb_buf_printf(b, "]");
 }
 
-/* What page.html draws of a prediction. */
+/* Writes what page.html draws of a prediction. */
 static void put_picture(struct wb_buf *b, const struct figures *f)
 {
 	static const char *const stage[] = {

@@ -19,7 +19,8 @@
 #define RAIL_GBIT_MIN 0.001
 #define RAIL_GBIT_MAX 100000
 
-/* A file has the same settings as the command line, which goes before it. */
+/* Settings of a file and of the command line; those of the command line overrule those of the
+ * file. */
 static const struct {
 	const char *key, *option;
 	size_t at; /* in struct wb__ctl_simulate */
@@ -160,7 +161,7 @@ static bool is_one_of(const char *word, const char *const *words)
 	return *words != NULL;
 }
 
-/* What of a prediction there is, and goes together. */
+/* Checks the words, and whether they go together. */
 static int check_words(
 	const struct wb__ctl_opts *o, const struct wb__ctl_simulate *s, struct wb_err *err)
 {

@@ -24,7 +24,7 @@ void wb__ctl_table_finish(struct wb__ctl_table *t)
 	memset(t, 0, sizeof(*t));
 }
 
-/* n_row counts cells until the table is printed. */
+/* n_row counts cells, not rows. */
 void wb__ctl_cell(struct wb__ctl_table *t, const char *fmt, ...)
 {
 	char text[WB_CTL_CELL_MAX];

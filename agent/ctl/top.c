@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wbctl top: a line a worker, from the status pages of agents: phase, bytes, rate, and who waits
- * for whom.  On a terminal each table takes the place of the last; else they follow each other. */
+/* wbctl top: a line for each worker, from the status pages of agents: phase, bytes, rate, and who
+ * waits for whom.  On a terminal each table takes the place of the last; elsewhere tables follow
+ * each other. */
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -21,7 +22,7 @@
 
 #define AGENTS_MAX 1024
 #define ROWS_MAX 65536
-#define PATIENCE_MS 3000 /* for one agent: the others are to be seen still */
+#define PATIENCE_MS 3000 /* for one agent, so that the others are still shown */
 #define NOT_KNOWN (-1.0)
 
 struct row {
@@ -30,19 +31,19 @@ struct row {
 	uint64_t transfer;
 	int64_t version;
 	double in, in_planned, out, out_planned; /* bytes */
-	double at_s, age_s, rate; /* when it was read; of the transfer; bytes/s or NOT_KNOWN */
-	bool is_still; /* it has more to do, and moved nothing since the table before */
+	double at_s, age_s, rate; /* when read; of the transfer; bytes/s or NOT_KNOWN */
+	bool is_still; /* it has bytes left, and moved none since the table before */
 };
 
 /* What was seen at one time. */
 struct view {
 	struct row *row; /* owned */
 	size_t n, cap;
-	json_t *away; /* owned: who did not answer */
+	json_t *away; /* owned: agents that did not answer */
 };
 
 struct top {
-	char *addr[AGENTS_MAX]; /* borrowed of list */
+	char *addr[AGENTS_MAX]; /* point into list */
 	size_t n_addr;
 	char *list; /* owned */
 	struct view now, before;
@@ -52,7 +53,7 @@ struct top {
 
 /* ---- reading ---- */
 
-/* A name that is shown on a terminal must not steer it. */
+/* Text that is shown on a terminal must not control it. */
 static void take_text(const json_t *v, const char *path, char *out, size_t cap)
 {
 	wb__ctl_text(v, path, out, cap);
@@ -96,7 +97,7 @@ static const struct row *same_of(const struct view *v, const struct row *r)
 	return NULL;
 }
 
-/* Since the table before; of the first one since the transfer began. */
+/* The rate since the table before; in the first table since the transfer began. */
 static void judge_rate(const struct view *before, struct row *r)
 {
 	const struct row *b = same_of(before, r);
@@ -112,7 +113,7 @@ static void judge_rate(const struct view *before, struct row *r)
 		b && is_busy(r) && moved == 0 && (r->in < r->in_planned || r->out < r->out_planned);
 }
 
-/* Once, with commas between: "tcp" is in "tcp+tls", and another. */
+/* Adds @word to a list with commas, if it is not there.  "tcp" is another word than "tcp+tls". */
 static void add_word(char *out, size_t cap, const char *word)
 {
 	size_t n = strlen(word), at = strlen(out);
@@ -190,7 +191,7 @@ static int look(struct top *t, struct wb_err *err)
 
 /* ---- printing ---- */
 
-/* Both in the unit of the greater: "12.5/64.0 MB 19%". */
+/* Both numbers are in the unit of the greater: "12.5/64.0 MB 20%". */
 static void put_bytes(struct wb__ctl_table *t, double done, double planned)
 {
 	static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB"};
@@ -244,7 +245,7 @@ static void put_title(const struct top *t, FILE *out)
 		t->n_addr - json_array_size(t->now.away), t->now.n);
 }
 
-/* Title, head, a line a worker, and who did not answer. */
+/* Prints title, head, a line for each worker, and which agents did not answer. */
 static int print_table(const struct top *t, FILE *out)
 {
 	static const char *const heads[] = {
@@ -284,7 +285,7 @@ static const char *colour_of(const struct top *t, size_t line)
 	return r && r->is_still ? "\033[33m" : "";
 }
 
-/* As much of a line as fits; a letter may be of several bytes. */
+/* How many bytes of a line fit into @width columns; a character may have several bytes. */
 static size_t clip(const char *line, size_t n, size_t width)
 {
 	size_t i = 0, seen = 0;
@@ -301,7 +302,7 @@ static void draw(const struct top *t, const char *text)
 	size_t line = 0;
 
 	if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0 || !size.ws_row || !size.ws_col)
-		size = (struct winsize){.ws_row = 24, .ws_col = 80}; /* it does not know */
+		size = (struct winsize){.ws_row = 24, .ws_col = 80}; /* the terminal does not say */
 	fputs("\033[H", stdout);
 	for (const char *at = text; *at && line + 1 < size.ws_row; line++) {
 		size_t n = strcspn(at, "\n");
@@ -396,7 +397,7 @@ static int go_on(struct top *t, const struct wb__ctl_opts *o, struct wb_err *err
 			return wb_err_set(err, -errno, "write to stdout: %s", strerror(errno));
 		if (o->is_once)
 			return 0;
-		/* Those that were missed are not made up for. */
+		/* Tables for which it is too late are left out. */
 		n = WB_MAX(n, (wb_now_ns(&wb_clock_real) - begin_ns) / step_ns);
 		wait_until(begin_ns + (n + 1) * step_ns);
 		if (!t->is_terminal && !o->is_json)
@@ -423,7 +424,7 @@ static int take_addresses(struct top *t, const struct wb__ctl_opts *o, struct wb
 	return t->n_addr ? 0 : wb_err_set(err, -EINVAL, "--agent names none");
 }
 
-/* -n is a namespace elsewhere, and seconds in every program of this name. */
+/* -n means a namespace in other commands, and seconds in every program called top. */
 static int take_interval(struct top *t, const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	const char *text = o->interval ? o->interval : o->ns;

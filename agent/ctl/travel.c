@@ -12,7 +12,7 @@
 
 #define MIB 1048576.0
 
-/* A deployment as an operator has it: by its bytes. */
+/* A deployment as an operator has it: the bytes that agents uploaded. */
 struct uploads {
 	struct wb_buf manifest, *layout; /* owned */
 	uint32_t n_layout;
@@ -41,7 +41,7 @@ static int uploads_make(const struct wb_deploy *d, struct uploads *u)
 	return rc;
 }
 
-/* Read, plan and pack, as operator-shim/serve does. */
+/* Reads, plans and packs, as operator-shim/serve does. */
 static int replan(const struct uploads *u, const struct wb_plan_input *of, struct wb_err *err)
 {
 	struct wb_map **map = wb_zalloc(u->n_layout, sizeof(struct wb_map *));
@@ -70,7 +70,7 @@ static int replan(const struct uploads *u, const struct wb_plan_input *of, struc
 	return rc;
 }
 
-/* With an engine less, and with it again. */
+/* Plans without one engine, and then with it; @ms: the longer time of both. */
 static int time_replans(const struct wb_deploy *d, double *ms, struct wb_err *err)
 {
 	struct wb_plan_input in = wb_deploy_input(d);

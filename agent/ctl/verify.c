@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wbctl verify: what engines hold, by sums that do not depend on a layout, against each other and
- * the trainers. */
+/* wbctl verify: compares what engines and trainers hold, by sums that do not depend on a layout. */
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -21,10 +20,10 @@
 #define GROUPS_MAX 256
 #define CLASSES_MAX (1u << 20)
 #define POLL_NS 50000000
-#define WAIT_NS (15 * 60 * WB_NS_PER_S) /* for one agent's sums; it needs seconds */
+#define WAIT_NS (15 * 60 * WB_NS_PER_S) /* for one agent's sums, which take seconds */
 #define SAY_NS (5 * WB_NS_PER_S)
 
-/* The trainers, or an engine: one copy of the model between them. */
+/* The trainers, or an engine: workers that together hold one copy of the model. */
 struct group {
 	char name[128]; /* "" = trainers */
 	int64_t version;
@@ -38,7 +37,7 @@ struct group {
 	} * cls; /* owned */
 	uint64_t total[2];
 	char wrong[400]; /* the first replica that differs */
-	char private[300]; /* workers whose memory only they can read: the first ones */
+	char private[300]; /* the first workers whose memory only they can read */
 };
 
 struct verify {
@@ -169,8 +168,8 @@ static int add_page(struct verify *v, const json_t *page, const char *addr, cons
 	return rc;
 }
 
-/* In the container of an agent: what it gives us for the others of its objects, a line for each.
- * The one that @addr takes, or "". */
+/* Finds a ticket that the agent at @addr accepts; "" = none.  In the container of an agent, that
+ * agent gives out tickets for the other agents of its objects, a line for each. */
 static void find_ticket(const char *addr, char *out, size_t cap)
 {
 	struct wb__ctl_opts own = {.agent_addr = NULL};
@@ -185,7 +184,7 @@ static void find_ticket(const char *addr, char *out, size_t cap)
 		*wb_buf_cstr(&list))
 		for (char *t = strtok_r((char *)list.data, "\n", &save); t && !*out;
 			t = strtok_r(NULL, "\n", &save)) {
-			/* It begins a run of sums, which ours then joins. */
+			/* This question begins the computation of sums; later questions join it. */
 			snprintf(path, sizeof(path), "/digest?ticket=%.300s", t);
 			wb_buf_init(&page, 64u << 20);
 			if (wb__ctl_fetch(addr, path, NULL, &page, &err) == 0)
@@ -217,7 +216,7 @@ static int ask(struct verify *v, const char *addr, const char *object, struct wb
 			return rc;
 		if (json_is_true(json_object_get(page, "done")))
 			break;
-		/* Those that were begun for us: others may ask as well. */
+		/* Ask for the sums that were begun for us, since others may ask too. */
 		number = json_integer_value(json_object_get(page, "number"));
 		if (number > 0 && !has_number)
 			snprintf(path, sizeof(path), "/digest?number=%lld%s%s", (long long)number,
@@ -246,7 +245,7 @@ static const char *name_of(const struct group *g)
 	return g->name[0] ? g->name : "the trainers";
 }
 
-/* Why not all of @g is known. */
+/* Says why not all of @g is known. */
 static void say_unknown(const struct verify *v, const struct group *g, char *out, size_t cap)
 {
 	if (g->changing)
@@ -267,7 +266,7 @@ static bool is_whole(const struct verify *v, const struct group *g)
 	return !g->changing && !g->n_unreadable && g->n_known == v->n_class;
 }
 
-/* Class by class; @g is whole. */
+/* Compares class by class; @g is whole. */
 static enum verdict compare(const struct verify *v, const struct group *g, const struct group *ref,
 	char *out, size_t cap)
 {
@@ -291,7 +290,7 @@ static enum verdict compare(const struct verify *v, const struct group *g, const
 	return n ? DIFFERS : SAME;
 }
 
-/* What is to be said of @g against @ref. */
+/* Compares @g with @ref, and writes what to say about it. */
 static enum verdict judge(const struct verify *v, const struct group *g, const struct group *ref,
 	char *out, size_t cap)
 {
@@ -314,8 +313,8 @@ static enum verdict judge(const struct verify *v, const struct group *g, const s
 	return compare(v, g, ref, out, cap);
 }
 
-/* Trainers, while something is known of them; else the first engine of the same transfer of which
- * all is. */
+/* What to compare @g with: the trainers, if any of their sums are known; else the first engine with
+ * the same transfer of which all sums are known; else NULL. */
 static const struct group *reference(const struct verify *v, const struct group *g)
 {
 	for (uint32_t i = 0; i < v->n; i++)
