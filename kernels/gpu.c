@@ -144,6 +144,7 @@ static uint64_t cut(struct wbk_op *o)
 	unsigned __int128 rows = (unsigned __int128)o->n[0] * o->n[1] * o->n[2], all;
 	uint64_t lines;
 
+	o->kernel = WBK_GPU_ROWS; /* also of an op that has no tiles: the caller counts by this */
 	if (rows * o->n[LAST] == 0)
 		return 0;
 	if (rows * o->n[LAST] > INT64_MAX / 8)

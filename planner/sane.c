@@ -77,7 +77,7 @@ static bool class_segments_ok(const struct wb_plan *p, uint32_t i, uint32_t seg)
 	return segments_ok(p, i);
 }
 
-/* Is it the worker's own rail, or, in a route that leaves the domain (not @is_near), the rail of
+/* Is it the worker's own rail, or, in a route that leaves the node (not @is_near), the rail of
  * another rollout worker of the domain, lent to a rollout worker? */
 static bool rail_ok(const struct wb_plan *p, uint32_t worker, uint32_t rail, bool is_near)
 {
@@ -91,7 +91,7 @@ static bool rail_ok(const struct wb_plan *p, uint32_t worker, uint32_t rail, boo
 static bool ends_ok(const struct wb_plan *p, const struct wb_route *r)
 {
 	bool is_near = r->src < p->n_worker && r->dst < p->n_worker &&
-		       p->worker[r->src].domain == p->worker[r->dst].domain;
+		       p->worker[r->src].node == p->worker[r->dst].node;
 
 	return rail_ok(p, r->src, r->src_rail, is_near) && rail_ok(p, r->dst, r->dst_rail, is_near);
 }

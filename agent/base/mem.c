@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static _Thread_local uint64_t fail_in;
 static _Thread_local int fail_fired;
@@ -85,6 +86,29 @@ void *wb_zalloc(size_t n, size_t bytes)
 
 	take(p);
 	return p;
+}
+
+void *wb_pages_alloc(size_t bytes)
+{
+	void *p = must_fail() || is_too_much(1, bytes, 0)
+			  ? MAP_FAILED
+			  : mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	if (allowed)
+		taken += bytes;
+	return p;
+}
+
+void wb_pages_free(void *p, size_t bytes)
+{
+	if (!p)
+		return;
+	if (allowed)
+		give(bytes);
+	munmap(p, bytes ? bytes : 1);
 }
 
 void *wb_realloc_array(void *p, size_t n, size_t bytes)

@@ -22,6 +22,12 @@ void *wb_realloc_array(void *p, size_t n, size_t bytes);
  * memory is short.  Release with wb_free(). */
 char *wb_strdup(const char *s) __attribute__((malloc));
 char *wb_strndup(const char *s, size_t n) __attribute__((malloc));
+/** wb_pages_alloc - @bytes (at least 1) of zeroed memory in pages of its own, or NULL, for memory
+ * of which most is never touched: an untouched page costs nothing, under sanitizers either.
+ * Release with wb_pages_free(). */
+void *wb_pages_alloc(size_t bytes);
+/** wb_pages_free - @bytes: as allocated.  NULL is allowed. */
+void wb_pages_free(void *p, size_t bytes);
 /** wb_free - free memory; NULL is allowed. */
 void wb_free(void *p);
 /** wb_free_wiped - the same for memory from malloc() that held a secret: the whole block is zeroed

@@ -103,9 +103,9 @@ int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enu
 	uint8_t *at;
 
 	p->all = wb_zalloc(n, sizeof(*p->all));
-	/* Not cleared: a flight's lists are written before they are read, and most of this memory
-	 * is never touched. */
-	p->memory = wb_alloc(n * (box_bytes + iov_bytes + scratch_bytes));
+	/* Most of this memory is never touched. */
+	p->memory_bytes = n * (box_bytes + iov_bytes + scratch_bytes);
+	p->memory = wb_pages_alloc(p->memory_bytes);
 	if (!p->all || !p->memory)
 		return -ENOMEM;
 	at = p->memory;
@@ -130,7 +130,7 @@ int wb__flow_pool_init(struct wb_flow *f, struct flight_pool *p, uint32_t n, enu
 void wb__flow_pool_finish(struct flight_pool *p)
 {
 	wb_free(p->all);
-	wb_free(p->memory);
+	wb_pages_free(p->memory, p->memory_bytes);
 	*p = (struct flight_pool){0};
 }
 

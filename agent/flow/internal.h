@@ -204,7 +204,8 @@ struct flight_list {
 struct flight_pool {
 	struct wb_flight *all, *free;
 	uint32_t n, n_free;
-	void *memory; /* boxes, iovs, scratch of all flights */
+	void *memory; /* boxes, iovs, scratch of all flights; wb_pages_alloc() */
+	size_t memory_bytes;
 };
 
 /* A trainer worker's snapshot being taken: all that it is to send, packed at the beginning into

@@ -96,6 +96,21 @@ static void count(const struct plan *x, uint32_t who, uint64_t n[WBK_MOVES + 1])
 	wb_binding_destroy(b);
 }
 
+START_TEST(an_op_without_elements_has_no_tiles_whatever_its_kernel_was)
+{
+	uint32_t first[WBK_MOVES * 2], bad;
+	struct wbk_op op;
+
+	memset(&op, 0xee, sizeof(op));
+	op = (struct wbk_op){.n = {4, 0, 2, 8}, .mem_elem = 2, .wire_elem = 2};
+	op.kernel = 0xee; /* as memory had it */
+	ck_assert_int_eq(wbk_move_prepare(&op, 1, WBK_WAY_PACK, first, &bad), 0);
+	ck_assert_uint_lt(op.kernel, WBK_MOVES);
+	for (unsigned i = 0; i < WBK_MOVES; i++)
+		ck_assert_uint_eq(wbk_move_tiles(first, 1, i), 0);
+}
+END_TEST
+
 START_TEST(a_chunk_is_one_launch_or_two)
 {
 	const struct deployment *d = &deployments[_i];
@@ -128,6 +143,7 @@ int main(void)
 
 	fx_add_points(t, a_chunk_is_one_launch_or_two, 0,
 		(int)(sizeof(deployments) / sizeof(*deployments)));
+	tcase_add_test(t, an_op_without_elements_has_no_tiles_whatever_its_kernel_was);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }

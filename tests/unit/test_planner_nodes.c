@@ -184,6 +184,29 @@ START_TEST(a_plan_that_takes_more_than_once_into_a_node_or_domain_fails_the_chec
 }
 END_TEST
 
+/* Bytes that go from pod to pod of a node go through memory: there is no rail to lend. */
+START_TEST(a_rail_is_not_lent_for_what_stays_in_the_node)
+{
+	const struct deployment x = {"Qwen3-0.6B", "fsdp2:2", "vllm:tp2", 4};
+	struct wb_deploy *d = deploy(&x, 6, 1);
+	struct wb_plan_input in = wb_deploy_input(d);
+	struct wb_plan *p = NULL;
+	struct wb_err err = {0};
+	struct wb_route *r;
+
+	ck_assert_msg(!wb_plan_create(&in, &p, &err), "%s", err.msg);
+	ck_assert_int_eq(wb__plan_sane(p, &err), 0);
+	r = route_of(p, true);
+	for (uint32_t w = 0; w < p->n_worker; w++)
+		if (w != r->dst && p->worker[w].domain == p->worker[r->dst].domain)
+			r->dst_rail = (uint16_t)w;
+	ck_assert(r->dst_rail != r->dst);
+	ck_assert_int_lt(wb__plan_sane(p, &err), 0);
+	wb_plan_destroy(p);
+	wb_deploy_destroy(d);
+}
+END_TEST
+
 START_TEST(an_agent_on_two_nodes_is_refused)
 {
 	const struct deployment x = {"Qwen3-0.6B", "fsdp2:2", "vllm:tp2", 1};
@@ -210,6 +233,7 @@ int main(void)
 	tcase_add_loop_test(c,
 		a_plan_that_takes_more_than_once_into_a_node_or_domain_fails_the_check, 0,
 		(int)WB_ARRAY_SIZE(broken));
+	tcase_add_test(c, a_rail_is_not_lent_for_what_stays_in_the_node);
 	tcase_add_test(c, an_agent_on_two_nodes_is_refused);
 	tcase_set_timeout(c, 60);
 	return fx_run(s);

@@ -318,7 +318,13 @@ START_TEST(thread_takes_no_more_than_it_is_allowed)
 	b2 = wb_realloc_array(b2, 9000, 1); /* in exchange for it */
 	ck_assert_ptr_nonnull(b2);
 	ck_assert_ptr_null(wb_zalloc(SIZE_MAX, 2));
+	ck_assert_ptr_null(wb_pages_alloc(2000)); /* pages of its own count as well */
 	wb_free(b2);
+	b2 = wb_pages_alloc(9000);
+	ck_assert_ptr_nonnull(b2);
+	ck_assert_ptr_null(wb_alloc(2000));
+	wb_pages_free(b2, 9000);
+	wb_pages_free(NULL, 9000);
 	wb_mem_allow(0);
 	ck_assert(!wb_mem_over());
 	a = wb_alloc(20000);
