@@ -276,16 +276,19 @@ static int add_absent(
 }
 
 /* Add, as absent members, the trainer workers of the active plan that are gone.  The numbers of
- * their domains and nodes come after those of the agents that are here. */
+ * their domains and nodes come after those of the agents that are here.  Each domain is a node of
+ * its own, whatever it was before: an absent trainer sends nothing, so it shares no memory. */
 static int add_all_absent(const struct wb_reconcile *r, struct membership *m, struct numbers next)
 {
 	const struct membership *was = &r->active.who;
-	uint32_t *number = wb_zalloc(was->n_domain + 1, sizeof(*number)); /* 0 = none yet */
+	/* Of each domain: 1 + which of the absent ones it is; 0 = none yet */
+	uint32_t *number = wb_zalloc(was->n_domain + 1, sizeof(*number)), n_domain = 0;
 	int rc = number ? 0 : -ENOMEM;
 
 	for (size_t i = 0; i < was->n && rc == 0; i++) {
 		const struct wb_reconcile_member *w = &was->m[i];
 		bool is_here = false;
+		uint32_t at;
 
 		if (w->plan.role != WB_ROLE_TRAINER)
 			continue;
@@ -294,9 +297,9 @@ static int add_all_absent(const struct wb_reconcile *r, struct membership *m, st
 		if (is_here)
 			continue;
 		if (!number[w->plan.domain])
-			number[w->plan.domain] = 1 + next.domain++;
-		rc = add_absent(
-			m, w, number[w->plan.domain] - 1, next.node + number[w->plan.domain] - 1);
+			number[w->plan.domain] = ++n_domain;
+		at = number[w->plan.domain] - 1;
+		rc = add_absent(m, w, next.domain + at, next.node + at);
 	}
 	wb_free(number);
 	return rc;

@@ -172,11 +172,12 @@ def conditions(c):
     return {x["type"]: (x["status"], x["message"]) for x in status["conditions"]}, status
 
 
-def a_joiner_is_fed_while_all_trainers_are_gone(cut, in_order, mode="none"):
+def a_joiner_is_fed_while_all_trainers_are_gone(cut, in_order, mode="none", per_engine=2):
     """Workers have ended and their agents were killed; later others come, with transfers of theirs."""
     def test():
         with Cluster() as c:
-            t, r = deploy(c, pods=2, operator={**MODES[mode], "heartbeatTimeoutSeconds": 5})
+            t, r = deploy(c, pods=2, per_engine=per_engine,
+                          operator={**MODES[mode], "heartbeatTimeoutSeconds": 5})
             stream(t, (1, 2), r["e0"])
             if in_order:
                 quit_all(t)
@@ -185,7 +186,8 @@ def a_joiner_is_fed_while_all_trainers_are_gone(cut, in_order, mode="none"):
             for name in ("t0", "t1"):
                 c.agents[name].kill()
             c.agent("r1")
-            e1 = [c.worker("r1", "rollout", i, 2, engine="e1", cut=cut) for i in range(2)]
+            e1 = [c.worker("r1", "rollout", i, per_engine, engine="e1", cut=cut)
+                  for i in range(per_engine)]
             e1[0].expect("status .*waiting for 2 of 2 trainer workers", reject=None)
             updated(e1, 2)  # byte for byte: the toy compares all of it
             for w in e1:
@@ -200,7 +202,7 @@ def a_joiner_is_fed_while_all_trainers_are_gone(cut, in_order, mode="none"):
             for w in r["e0"]:
                 w.kill()
             c.agents["r0"].kill()
-            e2 = engine(c, 2, 2)
+            e2 = engine(c, 2, per_engine)
             updated(e2, 2)
             for name in ("t0", "t1"):
                 c.agent(name)
@@ -218,7 +220,7 @@ def a_joiner_is_fed_while_all_trainers_are_gone(cut, in_order, mode="none"):
                 lambda got: got[0]["Ready"][0] == "True" and got)(conditions(c)))
             assert status["transfer"] == 4 and "absent" not in shown["Planned"][1], status
     test.__name__ = ("a_joiner_is_fed_while_all_trainers_are_gone: "
-                     f"{cut} {'in order' if in_order else 'killed'} {mode}")
+                     f"{cut} {'in order' if in_order else 'killed'} {mode} {per_engine}")
     return test
 
 
@@ -375,6 +377,7 @@ TESTS = [a_joiner_of_another_layout_is_fed_without_trainers,
          a_joiner_is_fed_while_all_trainers_are_gone("rows", True),
          a_joiner_is_fed_while_all_trainers_are_gone("rows", False, "both"),
          a_joiner_is_fed_while_all_trainers_are_gone("cols", True, "both"),
+         a_joiner_is_fed_while_all_trainers_are_gone("rows", True, per_engine=1),
          an_engine_joins_the_agent_of_the_trainers("none"),
          an_engine_joins_the_agent_of_the_trainers("both"),
          a_feed_goes_on_when_its_source_closes, a_feed_goes_on_from_trainers_that_hold,

@@ -170,6 +170,53 @@ START_TEST(one_trainer_pod_of_two_is_gone)
 }
 END_TEST
 
+/* The memory of two trainer pods and of two engines, of one worker each, and the nodes once the
+ * trainers are absent.  The planner refuses numbers with gaps. */
+static const struct {
+	const char *memory[4];
+	uint32_t node[4];
+} apart[] = {
+	{{NULL, NULL, NULL, NULL}, {2, 3, 0, 1}},
+	{{"a", "a", "b", "b"}, {1, 2, 0, 0}},
+	{{"a", "b", "a", "b"}, {2, 3, 0, 1}},
+};
+
+START_TEST(each_pod_of_absent_trainers_is_the_next_node)
+{
+	static const char *const name[] = {"train-0", "train-1", "e1", "e2"};
+	const struct wb_reconcile_member *m;
+	size_t n;
+
+	for (uint32_t i = 0; i < 4; i++) {
+		struct wb_reconcile_worker w =
+			i < 2 ? trainer(1, i, 10 + i) : rollout(1, name[i], 12);
+		struct wb_reconcile_agent a = agent(i + 1, name[i], &w, 1);
+
+		a.memory = apart[_i].memory[i];
+		if (i == 3) { /* it joins once the others have a version, and trainers are gone */
+			trainers_go();
+			ck_assert_int_eq(wb_reconcile_agent_down(r, now, 2, true), 0);
+		}
+		up(a);
+		if (i == 2) {
+			blobs(1, 1);
+			blobs(10, 12);
+			planned(1, 99);
+			for (uint32_t k = 1; k <= 3; k++)
+				ready(k, 1, 1);
+			engine("e1", WB_ENGINE_COMMITTED, 6, false);
+		}
+	}
+	m = wb_reconcile_members(r, &n);
+	ck_assert_uint_eq(n, 4);
+	for (size_t i = 0; i < n; i++) {
+		ck_assert_int_eq(m[i].is_absent, i < 2);
+		ck_assert_uint_eq(m[i].plan.domain, i < 2 ? i + 2 : i - 2);
+		ck_assert_uint_eq(m[i].plan.node, apart[_i].node[i]);
+	}
+}
+END_TEST
+
 START_TEST(trainers_that_may_come_back_are_waited_for)
 {
 	run_one_engine();
@@ -272,6 +319,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, an_agent_of_the_version_before_is_given_no_such_plan);
 	tcase_add_test(tc, trainers_that_are_back_are_planned_as_ever);
 	tcase_add_test(tc, one_trainer_pod_of_two_is_gone);
+	tcase_add_loop_test(
+		tc, each_pod_of_absent_trainers_is_the_next_node, 0, (int)WB_ARRAY_SIZE(apart));
 	tcase_add_test(tc, trainers_that_may_come_back_are_waited_for);
 	tcase_add_loop_test(tc, who_may_come_back_stops_no_plan, 0, 2);
 	tcase_add_test(tc, a_trainer_worker_that_was_refused_is_not_waited_for);
