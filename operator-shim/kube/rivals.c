@@ -27,11 +27,17 @@ void wb_kube_rivals_begin(struct wb_kube_rivals *r)
 		r->rival[i].is_listed = false;
 }
 
-/* 0 with *@out NULL: enough Leases of that namespace, or of all namespaces, are kept. */
+/* 0 with *@out NULL: enough Leases of that namespace, or of all namespaces, are kept.
+ *
+ * Of a namespace the first few of the list count, whether they were known before or not; others
+ * that were known go when the list ends.  So a Lease that is gone takes no place from one that is
+ * there. Until the list ends twice as many may be kept, and never more, however many lists fail
+ * before their end. */
 static int find_or_add(
 	struct wb_kube_rivals *r, const char *ns, const char *name, struct wb_kube_rival **out)
 {
-	unsigned n_of_ns = 0;
+	struct wb_kube_rival *known = NULL;
+	unsigned n_kept = 0, n_listed = 0;
 	int rc;
 
 	*out = NULL;
@@ -41,12 +47,16 @@ static int find_or_add(
 		if (strcmp(x->ns, ns) != 0)
 			continue;
 		if (!strcmp(x->name, name)) {
-			*out = x;
-			return 0;
+			known = x;
+			continue;
 		}
-		n_of_ns += x->is_listed;
+		n_kept++;
+		n_listed += x->is_listed;
 	}
-	if (n_of_ns == WB_KUBE_RIVALS_OF_NAMESPACE || r->n == RIVALS_MAX)
+	if (n_listed >= WB_KUBE_RIVALS_OF_NAMESPACE)
+		return 0;
+	*out = known;
+	if (known || n_kept >= 2 * WB_KUBE_RIVALS_OF_NAMESPACE || r->n == RIVALS_MAX)
 		return 0;
 	rc = wb_grow(&r->rival, &r->cap, r->n + 1, RIVALS_MAX, sizeof(*r->rival));
 	if (rc < 0)

@@ -215,6 +215,66 @@ START_TEST(forged_ones_do_not_hide_an_honest_one)
 }
 END_TEST
 
+static void add_some(char first, unsigned from, unsigned n)
+{
+	char name[32];
+
+	for (unsigned i = from; i < from + n; i++) {
+		snprintf(name, sizeof(name), "%c%u", first, i);
+		add("a-tenant", name, name, "1", S);
+	}
+}
+
+/* Lists of 300 Leases of a tenant, who had eight before: so many of them come first, then those. */
+static const unsigned before_known[] = {0, 1, 7, 8, 9, 292};
+
+START_TEST(of_a_namespace_that_grows_no_more_are_kept)
+{
+	unsigned n = before_known[_i];
+
+	begin();
+	add_some('k', 0, WB_KUBE_RIVALS_OF_NAMESPACE);
+	ck_assert_uint_eq(prove(false, S), WB_KUBE_RIVALS_OF_NAMESPACE);
+	begin();
+	add_some('f', 0, n);
+	add_some('k', 0, WB_KUBE_RIVALS_OF_NAMESPACE);
+	add_some('f', n, 292 - n);
+	add("ops", "honest", "operator", "1", S);
+	ck_assert_uint_le(prove(true, S), WB_KUBE_RIVALS_OF_NAMESPACE + 1);
+	ck_assert_uint_eq(rivals.n, WB_KUBE_RIVALS_OF_NAMESPACE + 1);
+	ck_assert_str_eq(rivals.rival[WB_KUBE_RIVALS_OF_NAMESPACE].name, "honest");
+}
+END_TEST
+
+/* All of a namespace were replaced since the last list. */
+START_TEST(leases_that_are_gone_take_no_place_of_others)
+{
+	begin();
+	add_some('k', 0, WB_KUBE_RIVALS_OF_NAMESPACE);
+	prove(false, S);
+	begin();
+	add_some('f', 0, WB_KUBE_RIVALS_OF_NAMESPACE);
+	ck_assert_uint_eq(prove(true, S), WB_KUBE_RIVALS_OF_NAMESPACE);
+	ck_assert_uint_eq(rivals.n, WB_KUBE_RIVALS_OF_NAMESPACE);
+	ck_assert_str_eq(live(S), "f0");
+}
+END_TEST
+
+START_TEST(lists_that_do_not_end_keep_no_more_and_more)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		begin();
+		add_some('f', 8 * i, WB_KUBE_RIVALS_OF_NAMESPACE);
+	}
+	ck_assert_uint_le(rivals.n, 2 * WB_KUBE_RIVALS_OF_NAMESPACE);
+	wb_kube_rivals_end(&rivals);
+	begin();
+	add_some('f', 1000, WB_KUBE_RIVALS_OF_NAMESPACE);
+	wb_kube_rivals_end(&rivals);
+	ck_assert_uint_eq(rivals.n, WB_KUBE_RIVALS_OF_NAMESPACE);
+}
+END_TEST
+
 START_TEST(eldest_is_before_all_that_count)
 {
 	begin();
@@ -260,6 +320,10 @@ static Suite *suite(void)
 	tcase_add_test(tc, lease_that_does_not_change_for_a_minute_is_dead);
 	tcase_add_test(tc, ours_is_no_rival);
 	tcase_add_test(tc, forged_ones_do_not_hide_an_honest_one);
+	tcase_add_loop_test(tc, of_a_namespace_that_grows_no_more_are_kept, 0,
+		(int)WB_ARRAY_SIZE(before_known));
+	tcase_add_test(tc, leases_that_are_gone_take_no_place_of_others);
+	tcase_add_test(tc, lists_that_do_not_end_keep_no_more_and_more);
 	tcase_add_test(tc, eldest_is_before_all_that_count);
 	tcase_add_test(tc, what_is_asked_names_the_account_of_that_namespace);
 	suite_add_tcase(s, tc);
