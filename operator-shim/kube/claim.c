@@ -46,7 +46,7 @@ struct wb_kube_claim {
 	unsigned page; /* Leases in one list request */
 	struct wb_kube_rival *asked; /* the rival whose account is being asked about */
 	uint64_t staked_ns; /* since when our Lease has the label; 0 = it has not */
-	bool is_named; /* the API server was asked who we are */
+	bool is_named; /* the API server has said who we are, or cannot tell */
 	char told[KEY_MAX];
 };
 
@@ -227,9 +227,19 @@ static void on_self(void *cookie, const struct wb_kube_reply *r)
 	const char *name = json_string_value(json_object_get(user, "username"));
 	struct wb_kube_who who;
 
-	c->is_named = true;
+	if (r->status == 404) { /* it is too old to tell; others then do not believe our claim */
+		WB_LOG_WRN(MOD,
+			"this API server cannot tell who this operator is: another release that "
+			"serves all namespaces would not believe that this one does",
+			WB_S("why", r->err.msg));
+		c->rq = NULL;
+		c->is_named = true;
+		wb_timer_start(c->timer, 0, 0);
+		return;
+	}
 	if (has_failed(c, r))
 		return;
+	c->is_named = true;
 	if (name && wb_kube_account(name, &who) == 0 &&
 		!strcmp(who.ns, wb_kube_meta(wb_kube_lease_record(c->lease), "namespace")))
 		wb_kube_lease_account(c->lease, who.account);

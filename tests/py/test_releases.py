@@ -33,6 +33,7 @@ class Api:
         self.asked = []  # accounts that were asked about
         self.writers = []  # which operator wrote which object's status
         self.fail_reviews = lambda user: False
+        self.fail_selves = []  # statuses of the first questions of operators who they are
         self.fail_lists = 0  # so many lists of who serves a namespace fail
         self.missing = set()  # namespaces without Leases, and in which none can be made: deleted ones
 
@@ -145,6 +146,9 @@ class Api:
 
     def review(self, rq, conn):
         if rq.path.endswith("/selfsubjectreviews"):
+            with self.lock:
+                if self.fail_selves:
+                    return conn.status(self.fail_selves.pop(0), "no")
             return conn.reply(201, {"status": {"userInfo": {"username": "system:serviceaccount:ops:operator"}}})
         spec = json.loads(rq.body)["spec"]
         self.asked.append(spec["user"])
@@ -307,6 +311,29 @@ def an_account_that_cannot_be_asked_about_keeps_nobody_idle(d, config, api):
         assert x.stop() == 0
 
 
+def who_it_is_is_asked_until_it_is_told(d, config, api):
+    """Else its Lease would not name its account, and no other release would believe that it serves."""
+    api.fail_selves = [500, 503, 429]
+    first = Operator(d, config, "s0", "s")
+    until(first.leads, "it serves")
+    assert api.leases["ops", "s"]["metadata"]["annotations"]["weightbridge.io/account"] == "operator", api.leases
+    second = Operator(d, config, "u0", "u")
+    until(second.is_idle, "the second says that it is idle")
+    assert not api.fail_selves and not second.leads() and first.leads()
+    for x in (second, first):
+        assert x.stop() == 0
+
+
+def an_api_server_that_cannot_tell_who_it_is_is_asked_once(d, config, api):
+    """That of a Kubernetes before 1.28."""
+    api.fail_selves = [404]
+    o = Operator(d, config, "v0", "v")
+    until(o.leads, "it serves")
+    assert "cannot tell who this operator is" in o.text(), o.text()
+    assert "weightbridge.io/account" not in api.leases["ops", "v"]["metadata"]["annotations"]
+    assert o.stop() == 0
+
+
 def what_tenants_write_at_length_keeps_nobody_from_leading(d, config, api):
     """A page of it is longer than an operator takes: it asks for shorter ones."""
     for i in range(60):
@@ -439,6 +466,8 @@ def main():
                                   of_two_that_start_at_once_one_serves, what_others_wrote_on_its_lease_stays,
                                   what_tenants_forge_keeps_nobody_idle,
                                   an_account_that_cannot_be_asked_about_keeps_nobody_idle,
+                                  who_it_is_is_asked_until_it_is_told,
+                                  an_api_server_that_cannot_tell_who_it_is_is_asked_once,
                                   what_tenants_write_at_length_keeps_nobody_from_leading,
                                   a_namespace_with_a_release_of_its_own_is_left_to_it,
                                   a_namespace_of_another_is_not_served_while_that_is_not_known,
