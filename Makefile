@@ -209,6 +209,7 @@ $(UNITS): | $(FAKEVERBS) $(FAKEVERBS_OLD) $(FAKECUDA)
 $(O)/bench/verbs: | $(FAKEVERBS)
 # Its calls of these come to the test first, which counts them.
 $(O)/tests/test_xport_path: private override LDFLAGS += -Wl,--wrap=malloc,--wrap=calloc,--wrap=reallocarray,--wrap=pthread_mutex_lock
+$(O)/tests/test_operator_certs: private override LDFLAGS += -Wl,--wrap=wb_kube_send
 # What a driver says in the situations that we rely on (tests/cuda/answers.txt).
 $(ANSWERS): $(call obj,$(wildcard tests/cuda/answers*.c)) $(ARCHIVES) ; $(link) $(ALL_LIBS)
 $(UNITS): $(O)/tests/%: $(O)/obj/tests/unit/%.c.o $(COMMON) $(ARCHIVES) ; $(link) $(CHK_LIBS) $(ALL_LIBS)

@@ -174,6 +174,8 @@ static void make(struct wb__certs *c, const struct wb__pki_want *w, unsigned due
 		call.body = encode(c, &c->fresh);
 		rc = call.body ? send(c, &call, "?force=true&fieldManager=" WB_KUBE_FIELD_MANAGER)
 			       : -ENOMEM;
+		if (rc < 0)
+			wb_err_set(&err, rc, "write it to the Secret: %s", wb_strerror(rc));
 		json_decref(call.body);
 	}
 	if (rc == 0)
