@@ -448,6 +448,14 @@ static void fail(struct wb_serve *s, struct job *j, int rc)
 	free_job(j);
 }
 
+/* Charge the job for planning, if it is its turn.  Room is asked for first, because a charge that
+ * fails is counted as a refusal, and a job that waits for its turn is not refused. */
+static bool takes_turn(struct wb_serve *s, const struct job *j)
+{
+	return wb_budget_has_room(s->budget, WB_BUDGET_PLANNING, j->account, 1) &&
+	       wb_budget_charge(s->budget, WB_BUDGET_PLANNING, j->account, 1, NULL) == 0;
+}
+
 /* Start waiting jobs in the order in which they came, as far as budgets allow.  A job whose
  * namespace has no room does not hold up the jobs behind it. */
 static void start_ready(struct wb_serve *s)
@@ -455,8 +463,7 @@ static void start_ready(struct wb_serve *s)
 	for (struct job **at = &s->job, *j; (j = *at);) {
 		int rc;
 
-		if (j->is_running ||
-			wb_budget_charge(s->budget, WB_BUDGET_PLANNING, j->account, 1, NULL) < 0) {
+		if (j->is_running || !takes_turn(s, j)) {
 			at = &j->next;
 			continue;
 		}

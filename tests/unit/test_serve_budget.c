@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Budgets of the operator's endpoint: tenants who take too much, and others who are to notice
  * nothing. */
+#include "operator-shim/serve/metrics.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_tenants.h"
 
@@ -161,6 +162,7 @@ END_TEST
 
 START_TEST(one_namespace_plans_one_at_a_time_and_keeps_nobody_waiting)
 {
+	static const char *const scopes[WB_BUDGET_SCOPES] = {"all", "namespace", "object"};
 	void (*work_of)(void *), (*done_of)(void *);
 	void *cookie;
 
@@ -186,6 +188,9 @@ START_TEST(one_namespace_plans_one_at_a_time_and_keeps_nobody_waiting)
 	run_job();
 	gets_plan_of(&wires[3]);
 	ck_assert_uint_eq(budget_used(WB_BUDGET_PLANNING), 0);
+	for (int k = 0; k < WB_BUDGET_SCOPES; k++) /* who waits for a turn is not refused */
+		ck_assert(wb_metric_get(wb_serve_own_metrics(s), WB_SM_BUDGET_REFUSED,
+				  WB_LABELS("planning", scopes[k])) == 0);
 	for (int i = 0; i < 4; i++)
 		end_wire(&wires[i]);
 	finish_tenants();
