@@ -185,7 +185,8 @@ static struct xfer *oldest_with_times(struct object *o, const struct xfer *but)
 }
 
 /* Charge for the times of one more worker.  Times of the object's older transfers are freed to make
- * room.  If there is no room even then, this and all later workers of the transfer are left out. */
+ * room.  If there is no room even then, the times of this and all later workers of the transfer are
+ * not kept. */
 static bool charge_times(
 	const struct peer *p, struct object *o, struct xfer *x, const struct wb_p_worker_report *w)
 {
@@ -217,7 +218,28 @@ static void count_chunks(struct wb_serve *s, struct xfer *x, const struct wb_p_w
 	wb_metric_add(s->metrics, WB_SM_MISMATCHED, NULL, (double)w->mismatched_chunks);
 }
 
-/* clock_offset_ns is the agent's clock minus ours; the error of this is at most clock_error_ns. */
+/* Keep the times of one worker, for the trace. */
+static void keep_times(const struct peer *p, struct object *o, struct xfer *x,
+	const struct wb_p_worker_report *w, const struct worker_times *times, int64_t shift)
+{
+	struct worker_times *t;
+
+	if (!charge_times(p, o, x, w) || !make_place(x) ||
+		wb_grow(&x->worker, &x->cap, x->n_worker + 1, WB_WORKERS_MAX, sizeof(*x->worker)) <
+			0)
+		return;
+	*place_of(x, p->hello.instance, w->worker) = (uint32_t)x->n_worker + 1;
+	t = &x->worker[x->n_worker++];
+	*t = *times;
+	snprintf(t->agent, sizeof(t->agent), "%.63s", p->hello.agent);
+	keep_name(t, p, o);
+	keep_phases(t, w, shift);
+}
+
+/* Count what each worker reports, and keep its times as far as there is room.  Counting takes no
+ * memory, so it does not depend on that; but only by the times that are kept do we notice that a
+ * worker is reported again after a reconnection.
+ * clock_offset_ns is the agent's clock minus ours; the error of this is at most clock_error_ns. */
 static void workers(
 	const struct peer *p, struct object *o, struct xfer *x, const struct wb_msg_report *m)
 {
@@ -225,26 +247,19 @@ static void workers(
 
 	for (uint32_t i = 0; i < m->n_workers; i++) {
 		const struct wb_p_worker_report *w = &m->workers[i];
-		struct worker_times *t;
-
-		if (has_worker(x, p, w->worker) || !charge_times(p, o, x, w) || !make_place(x) ||
-			wb_grow(&x->worker, &x->cap, x->n_worker + 1, WB_WORKERS_MAX,
-				sizeof(*x->worker)) < 0)
-			continue;
-		*place_of(x, p->hello.instance, w->worker) = (uint32_t)x->n_worker + 1;
-		t = &x->worker[x->n_worker++];
-		*t = (struct worker_times){.worker = w->worker,
+		struct worker_times t = {.worker = w->worker,
 			.agent_instance = p->hello.instance,
 			.stop_ns = (int64_t)w->stop_ns - shift,
 			.resume_ns = (int64_t)w->resume_ns - shift,
 			.error_ns = m->clock_error_ns};
-		snprintf(t->agent, sizeof(t->agent), "%.63s", p->hello.agent);
-		keep_name(t, p, o);
-		keep_phases(t, w, shift);
-		add_up(x, t);
+
+		if (has_worker(x, p, w->worker))
+			continue;
+		add_up(x, &t);
 		count_chunks(p->s, x, w);
 		if (w->mismatch && *w->mismatch)
 			snprintf(x->mismatch, sizeof(x->mismatch), "%s", w->mismatch);
+		keep_times(p, o, x, w, &t, shift);
 	}
 }
 

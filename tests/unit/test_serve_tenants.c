@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one tenant sends the operator's endpoint is nothing to another: messages that do not come
  * whole, reports, maps, heartbeats. */
+#include "operator-shim/serve/metrics.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_tenants.h"
 
@@ -155,6 +156,55 @@ START_TEST(reports_are_kept_as_far_as_the_budget_goes_the_newest_first)
 }
 END_TEST
 
+static double metric(enum wb_serve_metric what)
+{
+	return wb_metric_get(wb_serve_own_metrics(s), what, NULL);
+}
+
+/* In how much memory the times of workers are kept. */
+static const char *const rooms[] = {"", "reports=64Mi/64Ki/16Ki", "reports=64Mi/1/1"};
+
+START_TEST(workers_count_also_where_there_is_no_room_for_their_times)
+{
+	struct wb_p_worker_report w[100];
+	struct wb_msg_report m = {.object = "evil/a",
+		.transfer = 1,
+		.version = 1,
+		.state = WB_REPORT_WORKERS,
+		.workers = w,
+		.n_workers = WB_ARRAY_SIZE(w)};
+	json_t *status;
+	const json_t *last;
+
+	start_tenants(rooms[_i], 0);
+	must_put("evil/a");
+	hello_of(&wires[0], "x0", "evil/a");
+	welcomed(&wires[0]);
+	for (uint32_t i = 0; i < WB_ARRAY_SIZE(w); i++)
+		w[i] = (struct wb_p_worker_report){.worker = i,
+			.stop_ns = S,
+			.resume_ns = S + (1 + i % 2) * S,
+			.resent_chunks = 3,
+			.mismatched_chunks = 2};
+	w[99].resume_ns = 10 * S;
+	agent_says(&wires[0], WBP_REPORT, &m);
+	ck_assert_int_eq(strstr(events, "evil/a BudgetExceeded") != NULL, _i > 0);
+	ck_assert(metric(WB_SM_RESENT) == 300 && metric(WB_SM_MISMATCHED) == 200);
+	m.state = WB_REPORT_FINAL;
+	m.is_final = true;
+	m.n_workers = 0;
+	agent_says(&wires[0], WBP_REPORT, &m);
+	status = wb_serve_status(s, "evil/a");
+	last = json_object_get(status, "lastTransfer");
+	ck_assert_int_eq(json_integer_value(json_object_get(last, "endToEndMilliseconds")), 9000);
+	ck_assert_int_eq(
+		json_integer_value(json_object_get(last, "averageStallMilliseconds")), 1570);
+	json_decref(status);
+	end_wire(&wires[0]);
+	finish_tenants();
+}
+END_TEST
+
 /* Digests of contents are no proof against a forger. */
 START_TEST(map_of_one_object_is_never_anothers)
 {
@@ -227,6 +277,8 @@ int main(void)
 	tcase_add_test(tc, message_that_never_has_room_is_refused_at_once);
 	tcase_add_test(tc, peer_that_does_not_get_on_is_told_so);
 	tcase_add_test(tc, reports_are_kept_as_far_as_the_budget_goes_the_newest_first);
+	tcase_add_loop_test(tc, workers_count_also_where_there_is_no_room_for_their_times, 0,
+		WB_ARRAY_SIZE(rooms));
 	tcase_add_test(tc, map_of_one_object_is_never_anothers);
 	tcase_add_test(tc, agents_keep_the_time_of_their_own_object);
 	suite_add_tcase(suite, tc);
