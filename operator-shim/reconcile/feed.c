@@ -89,14 +89,15 @@ void wb__reconcile_feed_failed(
 
 static int start_feed(struct wb_reconcile *r, struct engine *e, struct wb_reconcile_now now)
 {
+	const struct engine *src;
 	uint32_t n_apart;
-	const struct engine *src = pick_source(r, e, e->feed.attempt, &n_apart);
 	char text[400];
 
-	if (!src)
-		return say_apart(r, e, n_apart);
 	if (e->feed.transfer != r->top.transfer)
 		e->feed.attempt = 0;
+	src = pick_source(r, e, e->feed.attempt, &n_apart);
+	if (!src)
+		return say_apart(r, e, n_apart);
 	memcpy(e->feed.engine, e->name, sizeof(e->feed.engine));
 	memcpy(e->feed.source, src->name, sizeof(e->feed.source));
 	e->feed.transfer = r->top.transfer;

@@ -187,6 +187,31 @@ START_TEST(an_engine_is_fed_by_one_that_it_reaches)
 }
 END_TEST
 
+/* e1 asked e2 for the version before, in vain. */
+START_TEST(each_version_is_asked_for_at_all_sources_in_turn)
+{
+	struct holding h[] = {{{5, 5}, false}, {{6, 6}, false}, {{6, 6}, false}};
+	const char *const want[] = {"e2", "e3", "e2"};
+	size_t n;
+
+	run_pairs(h, 3);
+	engine("e1", WB_ENGINE_ABORTED, 6, true);
+	engine("e2", WB_ENGINE_COMMITTED, 7, false);
+	engine("e3", WB_ENGINE_COMMITTED, 7, false);
+	for (uint32_t k = 0; k < WB_ARRAY_SIZE(want); k++) {
+		const struct wb_reconcile_feed *f;
+
+		later(100 * S);
+		f = wb_reconcile_feeds(r, &n);
+		ck_assert_uint_eq(n, 1);
+		ck_assert_uint_eq(f[0].transfer, 7);
+		ck_assert_uint_eq(f[0].attempt, k + 1);
+		ck_assert_msg(!strcmp(f[0].source, want[k]), "try %u asks %s", k + 1, f[0].source);
+		engine("e1", WB_ENGINE_ABORTED, 7, true);
+	}
+}
+END_TEST
+
 /* The one that had it is gone. */
 START_TEST(an_older_version_is_not_fed)
 {
@@ -453,6 +478,7 @@ static Suite *suite(void)
 		tc, a_plan_is_adopted_when_all_agents_have_it, 0, (int)WB_ARRAY_SIZE(adoptions));
 	tcase_add_loop_test(tc, a_version_is_what_all_workers_of_an_engine_hold, 0,
 		(int)WB_ARRAY_SIZE(holdings));
+	tcase_add_test(tc, each_version_is_asked_for_at_all_sources_in_turn);
 	tcase_add_test(tc, an_older_version_is_not_fed);
 	tcase_add_loop_test(tc, an_engine_is_fed_by_one_that_it_reaches, 0,
 		sizeof(reaches) / sizeof(reaches[0]));
