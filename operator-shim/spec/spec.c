@@ -136,12 +136,13 @@ static void check_map(struct wb__spec_check *c, const char *path, const struct w
 	check_required(c, path, map);
 }
 
-/* RFC 1123 subdomain, as Kubernetes wants names. */
-static bool is_dns_name(const char *s, size_t max)
+/* RFC 1123 subdomain, as Kubernetes wants names; one @is_label has no dots, as namespaces do. */
+static bool is_dns_name(const char *s, size_t max, bool is_label)
 {
 	size_t n = strlen(s);
 
-	if (!n || n > max || strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") != n)
+	if (!n || n > max || strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-.") != n ||
+		(is_label && strchr(s, '.')))
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		bool is_edge = i == 0 || i == n - 1 || s[i - 1] == '.' || s[i + 1] == '.';
@@ -157,6 +158,7 @@ static void check_name(struct wb__spec_check *c, const struct wb_yaml_node *map,
 	char *out, size_t max)
 {
 	const struct wb_yaml_node *v = wb_yaml_get(map, key);
+	bool is_label = !strcmp(key, "namespace");
 	char path[64];
 
 	snprintf(path, sizeof(path), "metadata.%s", key);
@@ -165,11 +167,11 @@ static void check_name(struct wb__spec_check *c, const struct wb_yaml_node *map,
 			wb__spec_refuse(c, map->line, path, "is required");
 		return;
 	}
-	if (!wb__spec_is_string(v) || !is_dns_name(v->text, max)) {
+	if (!wb__spec_is_string(v) || !is_dns_name(v->text, max, is_label)) {
 		wb__spec_refuse(c, v->line, path,
-			"must be lower-case letters, digits, '-' and '.', at most %zu characters, "
-			"with a letter or digit at both ends",
-			max);
+			"must be lower-case letters, digits%s, at most %zu characters, with a "
+			"letter or digit at both ends",
+			is_label ? " and '-'" : ", '-' and '.'", max);
 		return;
 	}
 	memcpy(out, v->text, strlen(v->text) + 1);

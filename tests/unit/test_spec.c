@@ -134,6 +134,11 @@ static const struct {
 	 "  trainer: {workers: 4}\n  rollout: {workersPerEngine: 2}\n",
 		"transfer.yaml:3: metadata.name: must be lower-case letters, digits, '-' and '.', "
 		"at most 253 characters, with a letter or digit at both ends"},
+	{"apiVersion: weightbridge.io/v1alpha1\nkind: WeightTransfer\n"
+	 "metadata: {name: a.b, namespace: c.d}\n"
+	 "spec:\n  trainer: {workers: 4}\n  rollout: {workersPerEngine: 2}\n",
+		"transfer.yaml:3: metadata.namespace: must be lower-case letters, digits and '-', "
+		"at most 63 characters, with a letter or digit at both ends"},
 	{GOOD "---\n" GOOD, "transfer.yaml:8: metadata.name: default/a is there twice"},
 	{"", "transfer.yaml:1: no object in this file"},
 	{"- a\n", "transfer.yaml:1: document: must be a map of fields"},
