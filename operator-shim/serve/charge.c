@@ -61,30 +61,45 @@ static void discount_new(struct peer *p)
 	p->is_counted = false;
 }
 
-/* The connection that has waited longest to be let in, if for at least LINGER_NS; or NULL. */
+/* Whether @a shall make room rather than @b: one that has not said HELLO, else who has waited
+ * longer. */
+static bool goes_before(const struct peer *a, const struct peer *b)
+{
+	bool is_asked = a->session.state == WB_SESSION_ASKED;
+
+	if (is_asked != (b->session.state == WB_SESSION_ASKED))
+		return !is_asked;
+	return a->session.heard_ns < b->session.heard_ns;
+}
+
+/* The connection that is the first to make room, of those that have waited for at least LINGER_NS
+ * to be let in; or NULL.  One that has said HELLO waits for us: we ask the API server, which may be
+ * slow, so it goes only when all others are like it.  Then it does go, since anybody can show a
+ * token that is made up: if those kept their places for as long as the API server is slow, nobody
+ * else would get one. */
 static struct peer *find_lingering(struct wb_serve *s)
 {
 	uint64_t before = wb_now_ns(s->env.clock) - LINGER_NS;
-	struct peer *oldest = NULL;
+	struct peer *first = NULL;
 
 	for (struct peer *p = s->peer; p; p = p->next)
 		if (is_waiting(p) && p->session.heard_ns <= before &&
-			(!oldest || p->session.heard_ns < oldest->session.heard_ns))
-			oldest = p;
-	return oldest;
+			(!first || goes_before(p, first)))
+			first = p;
+	return first;
 }
 
 bool wb__serve_count_new(struct peer *p)
 {
 	struct wb_serve *s = p->s;
 	struct wb_err err = {0};
-	struct peer *oldest;
+	struct peer *first;
 
 	if (!wb_budget_has_room(s->budget, WB_BUDGET_CONNECTIONS, "", 1)) {
-		oldest = find_lingering(s);
-		if (oldest) {
-			discount_new(oldest);
-			wb_session_end(&oldest->session, -EDQUOT, "others want its place");
+		first = find_lingering(s);
+		if (first) {
+			discount_new(first);
+			wb_session_end(&first->session, -EDQUOT, "others want its place");
 		}
 	}
 	if (wb_budget_charge(s->budget, WB_BUDGET_CONNECTIONS, "", 1, &err) < 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operator's endpoint in a cluster: objects that come and go, agents that show tokens. */
+#include "operator-shim/serve/budget.h"
 #include "operator-shim/serve/metrics.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_serve.h"
@@ -210,12 +211,18 @@ static void reader(void *ctx, uint32_t peer, uint64_t number, const char *token,
 	snprintf(asked.ns, sizeof(asked.ns), "%s", ns);
 }
 
+static void start_with_tokens(const struct wb_budget_limits *limits)
+{
+	start_serve((struct wb_serve_opts){.limits = limits},
+		(struct wb_serve_env){.authenticate = authenticate,
+			.unclaim = unclaim,
+			.reader = reader,
+			.event = event});
+}
+
 static void token_set_up(void)
 {
-	start_serve((struct wb_serve_opts){0}, (struct wb_serve_env){.authenticate = authenticate,
-						       .unclaim = unclaim,
-						       .reader = reader,
-						       .event = event});
+	start_with_tokens(NULL);
 	memset(&asked, 0, sizeof(asked));
 	ck_assert_int_eq(put_object(7), 0);
 	claimed_peer = unclaimed_peer = 0;
@@ -495,6 +502,43 @@ START_TEST(strangers_hear_the_same_of_objects_that_are_there_and_that_are_not)
 }
 END_TEST
 
+/* Two connections that have not been let in for seconds, train's the older one, and a third that
+ * wants a place. */
+static const struct {
+	bool train_claims, roll_claims; /* it showed a token, which is being checked */
+	bool is_roll_closed; /* else train is */
+} lingering[] = {
+	{false, false, false}, {true, false, true}, {false, true, false},
+	{true, true, false}, /* tokens may be made up */
+};
+
+START_TEST(who_waits_for_us_makes_room_after_those_who_say_nothing)
+{
+	static struct wire third;
+	struct wb_budget_limits limits;
+
+	wb_budget_size(1u << 30, &limits);
+	ck_assert_int_eq(wb_budget_override(&limits, "connections=2"), 0);
+	tear_down_serve();
+	start_with_tokens(&limits);
+	open_wire(&train);
+	if (lingering[_i].train_claims)
+		hello_with(&train, "secret", "default/a");
+	clk.now += S / 10;
+	open_wire(&roll);
+	if (lingering[_i].roll_claims)
+		hello_with(&roll, "secret", "default/a");
+	clk.now += 3 * S;
+	open_wire(&third);
+	ck_assert(!third.is_closed);
+	ck_assert_int_eq(roll.is_closed, lingering[_i].is_roll_closed);
+	ck_assert_int_eq(train.is_closed, !lingering[_i].is_roll_closed);
+	end_wire(&train);
+	end_wire(&roll);
+	end_wire(&third);
+}
+END_TEST
+
 START_TEST(who_has_a_token_for_it_hears_that_there_is_no_such_object)
 {
 	union wb_msg m;
@@ -727,6 +771,8 @@ static Suite *suite(void)
 	tcase_add_test(tc, other_protocol_version_is_told_of_after_the_token);
 	tcase_add_loop_test(tc, strangers_hear_the_same_of_objects_that_are_there_and_that_are_not,
 		0, (int)WB_ARRAY_SIZE(tokens));
+	tcase_add_loop_test(tc, who_waits_for_us_makes_room_after_those_who_say_nothing, 0,
+		WB_ARRAY_SIZE(lingering));
 	tcase_add_test(tc, who_has_a_token_for_it_hears_that_there_is_no_such_object);
 	tcase_add_loop_test(tc, claim_without_token_or_object_is_refused, 0,
 		(int)WB_ARRAY_SIZE(nothing_claimed));
