@@ -25,7 +25,7 @@ struct wb__lead_opts {
 
 struct wb__lead_cb {
 	void *cookie;
-	/* We hold the Lease; @transitions is the fencing number. */
+	/* We hold the Lease; @transitions: the least term of plans, see kube/lease.h. */
 	void (*on_leading)(void *cookie, uint64_t transitions);
 	/* We also serve, since no other release does.  Called once, after on_leading. */
 	void (*on_serve)(void *cookie);

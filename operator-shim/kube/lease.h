@@ -10,7 +10,11 @@
  * other machines do not matter.  What others have put into its metadata stays.  A write carries the
  * resourceVersion that was read, so if two replicas write, one is refused.  A leader that cannot
  * renew for renew_ns has lost the lead, and reports so before others may take over.
- * leaseTransitions rises with each new leader: the fencing number.
+ *
+ * leaseTransitions rises with each new leader, but when the Lease was deleted it begins again at 1.
+ * So it fences nothing by itself.  A leader begins its terms at this number, and then raises them
+ * above every term that an agent or the stored status tells of (wb_reconcile_hear(),
+ * wb_reconcile_restore()): these are what keeps an earlier leader's plans apart from its own.
  *
  * Threads: the loop's.  Layer: operator-shim/kube (over base, net).
  */
@@ -54,7 +58,7 @@ struct wb_kube_lease_opts {
 
 struct wb_kube_lease_cb {
 	void *cookie;
-	/* We lead; @transitions is the fencing number. */
+	/* We lead; @transitions: leaseTransitions, see above. */
 	void (*on_leading)(void *cookie, uint64_t transitions);
 	/* We led, and do not lead any more: stop at once. */
 	void (*on_lost)(void *cookie, const char *why);
