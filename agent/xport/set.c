@@ -185,16 +185,35 @@ static void turn_off(struct wb__set *s, uint32_t i, uint64_t object, const char 
 	}
 }
 
+/* Members that cannot have a region, and why.  They are turned off once all others have it: a
+ * region that is not added at all turns nobody off. */
+struct without {
+	uint32_t members; /* a bit each */
+	struct wb_err why[WB_XPORT_SET_MAX];
+};
+
+static void turn_off_all(struct wb__set *s, const struct without *w, uint64_t object)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		if (w->members >> i & 1)
+			turn_off(s, i, object, w->why[i].msg);
+}
+
 /* Is there another member that carries this object, and also reaches other hosts? */
-static bool can_do_without(const struct wb__set *s, uint32_t i, uint64_t object)
+static bool can_do_without(
+	const struct wb__set *s, uint32_t i, const struct without *w, uint64_t object)
 {
 	for (uint32_t k = 0; k < s->n; k++)
-		if (k != i && !is_off(&s->m[k], object) && !has_cap(s, k, WB_XPORT_CAP_LOCAL))
+		if (k != i && !(w->members >> k & 1) && !is_off(&s->m[k], object) &&
+			!has_cap(s, k, WB_XPORT_CAP_LOCAL))
 			return true;
 	return false;
 }
 
-static int add_to(struct wb__set *s, uint32_t i, struct wb__set_region *g, struct wb_err *err)
+/* Add the region to member @i.  If it cannot have it, and the set can do without it, it is noted in
+ * @w. */
+static int add_to(struct wb__set *s, uint32_t i, struct wb__set_region *g, struct without *w,
+	struct wb_err *err)
 {
 	struct wb_err why = {0};
 	int rc;
@@ -209,9 +228,10 @@ static int add_to(struct wb__set *s, uint32_t i, struct wb__set_region *g, struc
 	if (rc == 0)
 		return 0;
 	g->id[i] = WB__REGION_NONE;
-	if (!can_do_without(s, i, g->r.object) || rc == -EINVAL)
+	if (!can_do_without(s, i, w, g->r.object) || rc == -EINVAL)
 		return wb_err_wrap(err, rc, "%s", why.msg);
-	turn_off(s, i, g->r.object, why.msg);
+	w->members |= 1u << i;
+	w->why[i] = why;
 	return 0;
 }
 
@@ -220,6 +240,7 @@ static int set_region_add(
 {
 	struct wb__set *s = set_of(x);
 	struct wb__set_region fresh = {.is_used = true, .r = *r};
+	struct without w = {0};
 	size_t at = 0;
 	int rc = 0;
 
@@ -231,13 +252,14 @@ static int set_region_add(
 	for (uint32_t i = 0; i < s->n; i++)
 		fresh.id[i] = WB__REGION_NONE;
 	for (uint32_t i = 0; i < s->n && rc == 0; i++)
-		rc = add_to(s, i, &fresh, err);
+		rc = add_to(s, i, &fresh, &w, err);
 	if (rc < 0) {
 		for (uint32_t i = 0; i < s->n; i++)
 			if (fresh.id[i] != WB__REGION_NONE)
 				(void)wb_xport_region_remove(s->m[i].x, fresh.id[i]);
 		return rc;
 	}
+	turn_off_all(s, &w, r->object);
 	/* The descriptor is borrowed for this call, and no later call needs it.  Only
 	 * set_region_remove() adds a region again, to members that come before one that still uses
 	 * it; a member that has used the descriptor is never among them. */
@@ -254,6 +276,7 @@ static int set_region_remove(struct wb_xport *x, uint32_t id)
 	struct wb__set *s = set_of(x);
 	struct wb__set_region *g =
 		id < s->n_region && s->region[id].is_used ? &s->region[id] : NULL;
+	struct without w = {0};
 	uint32_t i;
 	int rc = 0;
 
@@ -268,7 +291,8 @@ static int set_region_remove(struct wb_xport *x, uint32_t id)
 	}
 	for (i--; i--;)
 		if (g->id[i] != WB__REGION_NONE)
-			(void)add_to(s, i, g, NULL);
+			(void)add_to(s, i, g, &w, NULL);
+	turn_off_all(s, &w, g->r.object);
 	return rc;
 }
 

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -477,6 +478,39 @@ START_TEST(memory_that_a_transport_cannot_have_turns_it_off_for_the_object)
 }
 END_TEST
 
+/* Memory that the last of them cannot have either (verbs for want of a descriptor) turns none off:
+ * what the agent may have later is carried as if it had not asked. */
+START_TEST(memory_that_is_not_taken_turns_no_transport_off)
+{
+	struct wb_xport_region r = {.object = FX_OBJECT, .bytes = 4096};
+	struct rlimit was, none;
+	struct wb_err err = {0};
+	struct fx_xport f;
+	uint32_t id;
+	int next, rc;
+
+	fx_verbs()->reset();
+	fx_open(&f, "set:shm,verbs/shm,verbs", &(struct fx_opts){0});
+	r.fd = memfd_create("no sealing", MFD_CLOEXEC);
+	ck_assert_int_eq(ftruncate(r.fd, 4096), 0);
+	r.base = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, 0);
+	next = fcntl(r.fd, F_DUPFD_CLOEXEC, 0);
+	close(next);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+	none = (struct rlimit){(rlim_t)next, was.rlim_max};
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+	rc = wb_xport_region_add(f.src.x, &r, &id, &err);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+	ck_assert_msg(rc == -EMFILE, "%d: %s", rc, err.msg);
+	dial_until_up(&f, 4);
+	ck_assert_str_eq(f.dst.via, "shm");
+	move_a_chunk(&f);
+	munmap(r.base, 4096);
+	close(r.fd);
+	fx_close(&f);
+}
+END_TEST
+
 /* A region that one of them uses is not let go by the others. */
 START_TEST(a_region_in_use_stays_whole)
 {
@@ -667,6 +701,7 @@ int main(void)
 	tcase_add_test(c, a_way_that_breaks_again_and_again_gives_way);
 	tcase_add_test(c, a_way_is_as_good_as_before_when_we_hang_up);
 	tcase_add_test(c, memory_that_a_transport_cannot_have_turns_it_off_for_the_object);
+	tcase_add_test(c, memory_that_is_not_taken_turns_no_transport_off);
 	tcase_add_test(c, a_region_in_use_stays_whole);
 	tcase_add_loop_test(c, a_socket_goes_to_the_transport_it_speaks, 0, 4);
 	tcase_add_loop_test(c, agents_of_two_network_namespaces_meet_in_a_folder, 0, 2);
