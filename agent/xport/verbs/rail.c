@@ -13,8 +13,10 @@
 #include <sys/mman.h>
 
 #define BATCH 32 /* completions taken in one call */
-/* The completions of a batch, and some more.  Each may end WB__READS_MAX READs and chunks. */
-#define BATCH_ROOM (BATCH + WB__EV_ROOM)
+/* Events that a batch may make, and some more.  A completion may end WB__READS_MAX READs, and each
+ * of these a chunk.  A chunk that was cancelled makes two events: CANCELLED and RETIRED. */
+#define BATCH_ROOM (2 * BATCH * WB__READS_MAX + WB__EV_ROOM)
+_Static_assert(BATCH_ROOM <= WB__RING_ITEMS / 2, "other events must not be in the way for long");
 #define RETRY_NS (100 * WB_NS_PER_US)
 
 /* ---- open and close -----------------------------------------------------------------------------
@@ -255,7 +257,7 @@ static bool poll_queue(struct wb__rail *r, uint32_t d)
 	int n = BATCH;
 
 	while (n == BATCH && vr->n_out[d]) {
-		if (r->late_head || wb_ring_room(&r->ev) < BATCH_ROOM * WB__READS_MAX) {
+		if (r->late_head || wb_ring_room(&r->ev) < BATCH_ROOM) {
 			wb__rail_wake_at(r, r->now_ns + RETRY_NS);
 			return false;
 		}
