@@ -116,8 +116,7 @@ static void end_flight(struct wb__lane *l, struct wb__flight *f)
 	struct wb__frame release = {.type = WBP_BULK_RELEASE, .id = f->op->id};
 
 	wb_dassert(!f->n_out && !f->first); /* nothing of it lands any more */
-	if (f->op->is_dead && !f->is_told)
-		wb__sock_cancelled(l->s, f->op);
+	wb_dassert(f->is_told || !f->op->is_dead);
 	wb__sock_whole(l->s, f->op, f->trailer);
 	f->op = NULL;
 	/* A grant will soon follow, and one wake of the source is enough for both. */
