@@ -4,6 +4,7 @@
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_job.h"
 #include "tests/common/fx_verbs.h"
+#include "xport/verbs/host.h"
 
 #include <check.h>
 #include <errno.h>
@@ -179,6 +180,39 @@ START_TEST(rails_may_name_their_device)
 }
 END_TEST
 
+/* Each object has a domain of its own, and the table of them is full: no function of libibverbs has
+ * failed, so what errno held before says nothing. */
+START_TEST(an_object_too_many_ends_its_connection_for_lack_of_memory)
+{
+	const struct fx_verbs *v = fx_verbs_fresh();
+	struct wb_xport_epoch e = fx_epoch;
+	struct fakeverbs_counts n;
+	struct wb_err err = {0};
+	struct fx_xport f;
+	uint32_t id;
+
+	open_pair(&f);
+	for (uint64_t i = 1; i < WB__DOMAINS_MAX; i++) {
+		struct wb_xport_region r = memory_of(&f.dst);
+
+		r.object = FX_OBJECT + i;
+		r.bytes = 4096;
+		ck_assert_int_eq(wb_xport_region_add(f.dst.x, &r, &id, &err), 0);
+	}
+	do { /* of the receiver and of the source, on both devices */
+		usleep(1000);
+		v->count(&n);
+	} while (n.pds < 2 * (WB__DOMAINS_MAX + 1));
+	e.id.object.uid = e.id.object.hash = FX_OBJECT + WB__DOMAINS_MAX;
+	ck_assert_int_eq(wb_xport_epoch_add(f.src.x, &e, &err), 0);
+	ck_assert_int_eq(wb_xport_epoch_add(f.dst.x, &e, &err), 0);
+	(void)fx_dial(&f, &e, "src");
+	fx_wait(&f, &f.dst, WB_XP_CONN_DOWN, 1);
+	ck_assert_msg(f.dst.ev[f.dst.n_ev - 1].code == -ENOMEM, "%s", f.dst.reason);
+	fx_close(&f);
+}
+END_TEST
+
 START_TEST(an_encrypted_epoch_is_refused_by_name)
 {
 	struct wb_xport_epoch e = fx_epoch;
@@ -233,6 +267,7 @@ int main(void)
 	tcase_add_test(c, a_region_that_comes_and_goes_before_it_is_registered_is_let_go);
 	tcase_add_test(c, a_device_that_cannot_be_opened_is_left_out);
 	tcase_add_test(c, rails_may_name_their_device);
+	tcase_add_test(c, an_object_too_many_ends_its_connection_for_lack_of_memory);
 	tcase_add_test(c, an_encrypted_epoch_is_refused_by_name);
 	tcase_add_test(c, nothing_is_left_when_it_closes);
 	return fx_run(s);

@@ -79,9 +79,11 @@ int wb__qp_make(struct wb__lane *l, uint32_t k, uint32_t port, bool is_reader)
 			.max_recv_wr = 1,
 			.max_send_sge = 1,
 			.max_recv_sge = 1}};
-	struct ibv_pd *pd = wb__host_pd(vr->h, d, l->s->hello.object);
+	struct ibv_pd *pd;
 
 	assert(q->state == WB__QP_NONE || q->state == WB__QP_DEAD);
+	errno = 0; /* these may fail without saying why, as when a table is full */
+	pd = wb__host_pd(vr->h, d, l->s->hello.object);
 	if (!pd || (is_reader && !wb__verbs_bounce(vr, l->s->hello.object, d)))
 		return errno ? -errno : -ENOMEM;
 	memset(q, 0, sizeof(*q));
@@ -93,6 +95,7 @@ int wb__qp_make(struct wb__lane *l, uint32_t k, uint32_t port, bool is_reader)
 	if (wb_random_bytes(&q->psn, sizeof(q->psn)))
 		return -EIO;
 	q->psn &= 0xffffff;
+	errno = 0;
 	q->qp = vr->h->ibv->create_qp(pd, &init);
 	if (!q->qp)
 		return errno ? -errno : -EIO;

@@ -43,9 +43,11 @@ static int open_queue(struct wb__rail *r, uint32_t d)
 	assert(entries >= WB__COMPLETIONS_MIN);
 	vr->n_entry[d] = (uint32_t)entries;
 
+	errno = 0;
 	vr->channel[d] = vr->h->ibv->create_comp_channel(dev->ctx);
 	if (!vr->channel[d])
 		return errno ? -errno : -EIO;
+	errno = 0;
 	vr->cq[d] = vr->h->ibv->create_cq(dev->ctx, entries, NULL, vr->channel[d], 0);
 	if (!vr->cq[d])
 		return errno ? -errno : -EIO;
