@@ -555,6 +555,9 @@ int wb__xport_stream_connect(
 		return wb_err_set(err, rc, "cannot connect to agent %s: %s", p->name,
 			rc == -ENOSPC ? "too many connections" : "no memory");
 	rc = wb_random_bytes(&c->session, sizeof(c->session));
+	if (rc)
+		wb_err_set(err, rc, "cannot connect to agent %s: the system gives no random bytes",
+			p->name);
 	for (uint32_t i = 0; !rc && i < info.n_socket; i++)
 		rc = dial(x, c, p, i, err);
 	for (uint32_t i = 0; i < info.n_socket; i++) {

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* ---- connections ------------------------------------------------------------------------------
@@ -148,6 +150,36 @@ START_TEST(nobody_listening_is_conn_down)
 	p.endpoint = "nonsense";
 	ck_assert_int_eq(wb_xport_connect(f.dst.x, &p, &c, &err), -EINVAL);
 	ck_assert_ptr_nonnull(strstr(err.msg, "nonsense"));
+	fx_close(&f);
+}
+END_TEST
+
+static _Atomic bool has_no_random;
+
+/* In place of the C library's. */
+ssize_t getrandom(void *out, size_t bytes, unsigned flags)
+{
+	if (!has_no_random)
+		return syscall(SYS_getrandom, out, bytes, flags);
+	errno = ENOSYS;
+	return -1;
+}
+
+START_TEST(a_system_without_random_bytes_is_named)
+{
+	struct fx_xport f;
+	struct wb_xport_peer p = {.name = "src", .epoch = &fx_epoch.id};
+	struct wb_err err = {0};
+	wb_conn_t c;
+	int rc;
+
+	fx_open(&f, fx_kinds[_i], &(struct fx_opts){0});
+	p.endpoint = f.src.endpoint;
+	has_no_random = true;
+	rc = wb_xport_connect(f.dst.x, &p, &c, &err);
+	has_no_random = false;
+	ck_assert_int_eq(rc, -EIO);
+	ck_assert_str_eq(err.msg, "cannot connect to agent src: the system gives no random bytes");
 	fx_close(&f);
 }
 END_TEST
@@ -470,6 +502,7 @@ int main(void)
 	tcase_add_loop_test(c, wrong_name_is_refused_and_named, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, epoch_with_another_key_is_eexist, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, nobody_listening_is_conn_down, 0, FX_ALL_KINDS);
+	tcase_add_loop_test(c, a_system_without_random_bytes_is_named, 0, FX_REAL_KINDS);
 	tcase_add_loop_test(c, bytes_of_every_size_arrive_once_in_order, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, pieces_are_cut_at_multiples_of_64, 0, FX_ALL_KINDS);
 	tcase_add_loop_test(c, many_chunks_both_ways_end_once_each, 0, FX_ALL_KINDS);
