@@ -239,7 +239,7 @@ static int open_handle(
 	struct wbcu_ipc handle;
 	struct wb_err why = {0};
 	uint64_t start;
-	size_t bytes = 0;
+	size_t bytes = 0, all = 0;
 	int rc;
 
 	memcpy(&handle, d->handle, sizeof(handle));
@@ -247,6 +247,10 @@ static int open_handle(
 		g, g->cu->ipc_open(base, handle, WBCU_IPC_LAZY_PEER), "cuIpcOpenMemHandle", &why);
 	if (rc == -ENOMEM)
 		return wb_err_set(err, rc, "%s", why.msg);
+	/* The result alone does not tell a lost device from a handle that cannot be opened.  But a
+	 * lost device fails every call that needs it, also one without the handle. */
+	if (rc && g->cu->mem_info(&bytes, &all))
+		return wb_err_set(err, -EIO, "%s", why.msg);
 	if (rc)
 		return wb_err_set(err, -EXDEV,
 			"%s: the worker must live, in another process, and have the memory; where "

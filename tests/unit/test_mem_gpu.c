@@ -243,6 +243,8 @@ static const struct refusal {
 	{WB_MEM_CUDA_IPC, "1", "fail cuIpcOpenMemHandle_v2 201", -EXDEV, "hostIPC"},
 	{WB_MEM_CUDA_IPC, "1", "fail cuIpcOpenMemHandle_v2 1", -EXDEV, "namespaces"},
 	{WB_MEM_CUDA_IPC, "1", "fail cuIpcOpenMemHandle_v2 2", -ENOMEM, "OUT_OF_MEMORY"},
+	{WB_MEM_CUDA_IPC, "1", "fail cuIpcOpenMemHandle_v2 719; fail cuMemGetInfo_v2 719", -EIO,
+		"cuIpcOpenMemHandle"},
 	{WB_MEM_CUDA_IPC, "1", "fail cuMemGetAddressRange_v2 999", -EIO, "UNKNOWN"},
 	{WB_MEM_CUDA_IPC, "1", "fail cuCtxPushCurrent_v2 719", -EIO, "cuCtxPushCurrent"},
 	{WB_MEM_CUDA_IPC, "1", "fail cuDevicePrimaryCtxRetain 2", -ENOMEM, "PrimaryCtxRetain"},
