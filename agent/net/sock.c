@@ -140,7 +140,8 @@ int wb__tcp_bind(const char *what, const char *name, uint16_t port, int *fd, uin
 
 /* ---- the socket file ------------------------------------------------------------------------- */
 
-/* 0: nobody answers on @path.  An error: somebody does, or the file is no socket. */
+/* 0: nobody answers on @path.  An error: somebody does, or it cannot be found out, or the file is
+ * no socket. */
 static int is_stale(const char *path, struct wb_err *err)
 {
 	struct stat st;
@@ -158,6 +159,12 @@ static int is_stale(const char *path, struct wb_err *err)
 	fd = wb_unix_dial(path);
 	if (fd == -ECONNREFUSED || fd == -ENOENT)
 		return 0;
+	/* -EAGAIN: its backlog is full.  -EPROTOTYPE: it is a socket of another type. */
+	if (fd < 0 && fd != -EAGAIN && fd != -EPROTOTYPE)
+		return wb_err_set(err, fd,
+			"socket %s: it is there already, and whether another process answers on it "
+			"cannot be found out (%s): remove it if none does, or choose another path",
+			path, strerror(-fd));
 	if (fd >= 0)
 		close(fd);
 	return wb_err_set(err, -EADDRINUSE,

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -354,6 +355,65 @@ START_TEST(a_stale_socket_is_replaced_a_live_one_is_not)
 }
 END_TEST
 
+/* This process may open so many descriptors more; returns the limit as it was. */
+static struct rlimit allow_descriptors(int n)
+{
+	int fd[8], most = 0;
+	struct rlimit was, few;
+
+	ck_assert_int_le(n, (int)WB_ARRAY_SIZE(fd));
+	for (int i = 0; i < n; i++) {
+		fd[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		ck_assert_int_ge(fd[i], 0);
+		most = WB_MAX(most, fd[i]);
+	}
+	while (n--)
+		close(fd[n]);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &was), 0);
+	few = (struct rlimit){(rlim_t)most + 1, was.rlim_max};
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	return was;
+}
+
+#define NOBODY 65534
+
+static const struct {
+	mode_t mode; /* of a file that a dead process left */
+	int descriptors; /* that may be opened; 0 = enough */
+	int rc;
+	const char *words;
+} unknown[] = {
+	{0, 0, -EACCES, "(Permission denied)"},
+	{0600, 2, -EMFILE, "(Too many open files)"},
+};
+
+START_TEST(a_socket_that_cannot_be_asked_is_not_said_to_answer)
+{
+	struct wb_seq_listen_opts o = {.path = fx_loop_path("s")};
+	bool is_root = geteuid() == 0;
+	struct wb_seq_listener *l;
+	struct wb_err err = {0};
+	struct rlimit was = {0};
+	int rc;
+
+	if (is_root) /* who may all is asked no permission */
+		ck_assert_int_eq(chown(fx_dir, NOBODY, (gid_t)-1) || seteuid(NOBODY), 0);
+	leave_stale(o.path);
+	ck_assert_int_eq(chmod(o.path, unknown[_i].mode), 0);
+	if (unknown[_i].descriptors)
+		was = allow_descriptors(unknown[_i].descriptors);
+	rc = wb_seq_listen(fx_loop, &o, side_accept, NULL, &l, &err);
+	if (unknown[_i].descriptors)
+		ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &was), 0);
+	if (is_root)
+		ck_assert_int_eq(seteuid(0), 0);
+	ck_assert_msg(rc == unknown[_i].rc, "%d: %s", rc, err.msg);
+	ck_assert_msg(strstr(err.msg, "cannot be found out") && strstr(err.msg, unknown[_i].words),
+		"%s", err.msg);
+	ck_assert_int_eq(access(o.path, F_OK), 0);
+}
+END_TEST
+
 START_TEST(agents_that_start_together_in_one_folder_wait_for_each_other)
 {
 	struct wb_seq_listen_opts o = {.path = fx_loop_path("s"), .mode = 0600};
@@ -412,6 +472,8 @@ int main(void)
 	tcase_add_loop_test(t, the_last_word_of_a_peer_is_heard, 0, 4);
 	tcase_add_test(t, a_datagram_above_the_limit_ends_the_connection);
 	tcase_add_test(t, a_stale_socket_is_replaced_a_live_one_is_not);
+	tcase_add_loop_test(t, a_socket_that_cannot_be_asked_is_not_said_to_answer, 0,
+		(int)WB_ARRAY_SIZE(unknown));
 	tcase_add_test(t, agents_that_start_together_in_one_folder_wait_for_each_other);
 	tcase_add_test(t, a_file_in_the_way_or_a_long_path_is_refused);
 	suite_add_tcase(s, t);
