@@ -150,14 +150,13 @@ static bool is_same(const struct wb_probe *p, uint32_t i, const struct wb_srcmap
 	       s->map->param[k].span == p->param[i].geom.span;
 }
 
-/* Find the probe's numbers of the map's parameters.  Both are in the same order; the map has all of
- * the probe's that are parameters, and some of the others.  NULL: the map belongs to other
- * parameters, or memory is short.  Release with wb_free(). */
-static uint32_t *match_table(const struct wb_probe *p, const struct wb_srcmap *s)
+/* Find the probe's numbers of the map's parameters, for @to.  Both are in the same order; the map
+ * has all of the probe's that are parameters, and some of the others.  false: the map belongs to
+ * other parameters. */
+static bool match_table(const struct wb_probe *p, const struct wb_srcmap *s, uint32_t *to)
 {
 	uint32_t n = s->map->n_param, k = 0;
-	uint32_t *to = wb_zalloc(n, sizeof(*to));
-	bool is_ok = to && wb_digest_eq(s->manifest->digest, p->manifest->digest);
+	bool is_ok = wb_digest_eq(s->manifest->digest, p->manifest->digest);
 
 	for (uint32_t i = 0; i < p->n_param && is_ok; i++)
 		if (k < n && is_same(p, i, s, k) && p->param[i].state != WB__OUT)
@@ -171,10 +170,23 @@ static uint32_t *match_table(const struct wb_probe *p, const struct wb_srcmap *s
 		is_ok = p->param[to[k]].alias.owner ==
 			(owner == WB_ALIAS_NONE ? WB_ALIAS_NONE : to[owner]);
 	}
-	if (is_ok)
-		return to;
+	return is_ok;
+}
+
+/* Take the map over.  Returns why it cannot be used, or NULL. */
+static const char *use(struct wb_probe *p, const struct wb_srcmap *s)
+{
+	uint32_t *to = wb_zalloc(s->map->n_param, sizeof(*to));
+	const char *why = NULL;
+
+	if (!to)
+		why = "no memory";
+	else if (!match_table(p, s, to))
+		why = "it belongs to other parameters";
+	else if (take_map(p, s->map, to) < 0)
+		why = "no memory";
 	wb_free(to);
-	return NULL;
+	return why;
 }
 
 void wb__cache_forget(struct wb_probe *p)
@@ -200,7 +212,6 @@ void wb__cache_load(struct wb_probe *p)
 	const uint8_t *payload;
 	char path[4096];
 	uint8_t *data = NULL;
-	uint32_t *to = NULL;
 	size_t bytes = 0, n = 0;
 	int rc = path_of(p, name, ".map", path, sizeof(path));
 
@@ -212,20 +223,17 @@ void wb__cache_load(struct wb_probe *p)
 		return;
 	}
 	payload = wb__cache_check(data, bytes, name, &n, &why);
-	if (payload && wb_srcmap_decode(payload, n, &s, &err) < 0)
-		why = err.msg;
-	else if (s && !(to = match_table(p, s)))
-		why = "it belongs to other parameters";
-	else if (s && take_map(p, s->map, to) < 0)
-		why = "no memory";
+	rc = payload ? wb_srcmap_decode(payload, n, &s, &err) : 0;
+	if (rc < 0)
+		why = rc == -ENOMEM ? "no memory" : err.msg;
 	else if (s)
-		p->is_cached = true;
+		why = use(p, s);
+	p->is_cached = s && !why;
 	if (!p->is_cached) {
 		wb__cache_forget(p);
 		wb__note(p, "map cache %s ignored: %s", path, why);
 	}
 	wb_srcmap_destroy(s);
-	wb_free(to);
 	wb_free(data);
 }
 

@@ -374,6 +374,42 @@ START_TEST(a_damaged_cache_is_ignored_with_a_note)
 }
 END_TEST
 
+/* A map that is right is not said to belong to something else because memory was short. */
+START_TEST(a_map_that_is_ignored_for_lack_of_memory_says_so)
+{
+	struct sim s = {.rng = {1}};
+	char *dir = cache_dir();
+	struct wb_probe_param param[4];
+	struct wb_err err;
+	uint32_t n_ignored = 0;
+
+	with_unwritten(&s);
+	s.opts.cache_dir = dir;
+	s.opts.threads = 1;
+	cached_run(&s, 5, NULL);
+	for (uint32_t i = 0; i < s.n_param; i++)
+		param[i] = s.param[i].p;
+	for (uint64_t n = 1;; n++) {
+		struct wb_probe *p = NULL;
+		const char *note;
+		int rc;
+
+		wb_mem_fail_at(n);
+		rc = wb_probe_create(s.m, param, s.n_param, &s.opts, &p, &err);
+		note = rc ? "" : wb_probe_notes(p);
+		ck_assert_msg(!strstr(note, "ignored") || strstr(note, "memory"), "%s", note);
+		n_ignored += strstr(note, "ignored") != NULL;
+		wb_probe_destroy(p);
+		if (!wb_mem_failed())
+			break;
+	}
+	wb_mem_fail_at(0);
+	ck_assert_uint_gt(n_ignored, 0);
+	remove_dir(dir);
+	fxl_clear(&s);
+}
+END_TEST
+
 START_TEST(a_cache_that_cannot_be_written_is_only_a_note)
 {
 	struct sim s = {.rng = {1}, .opts = {.cache_dir = "/dev/null/x"}};
@@ -445,6 +481,7 @@ static void add(Suite *s, TCase *tc)
 	tcase_add_loop_test(tc, overlapping_or_reversed_elements_are_refused, 0, 2);
 	tcase_add_test(tc, a_cached_map_costs_one_call_and_is_checked);
 	tcase_add_loop_test(tc, a_damaged_cache_is_ignored_with_a_note, 0, 4);
+	tcase_add_test(tc, a_map_that_is_ignored_for_lack_of_memory_says_so);
 	tcase_add_test(tc, a_cache_that_cannot_be_written_is_only_a_note);
 	tcase_add_test(tc, creation_survives_any_failed_allocation);
 	suite_add_tcase(s, tc);
