@@ -141,7 +141,7 @@ static int keep_rest(struct wb__dev *d)
 	uint64_t bytes = 0;
 	int rc = 0;
 
-	wb__store_put(d, &d->was); /* if there is one already */
+	assert(!d->was.addr); /* a probe runs this pass once */
 	for_on_device (d, a)
 		if (has_rest(a))
 			bytes += wb__room(wb__dense_bytes(a));
