@@ -93,6 +93,13 @@ bool wb_http_is_local(const struct wb_http_request *rq)
 	return wb__source_is_here(&rq->c->place.source);
 }
 
+bool wb_http_is_unix(const struct wb_http_request *rq)
+{
+	static const struct wb__source none;
+
+	return wb__source_equal(&rq->c->place.source, &none);
+}
+
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 struct wb_http_held *wb_http_hold(struct wb_http_request *rq)

@@ -55,6 +55,9 @@ void wb_http_source(const struct wb_http_request *rq, char out[WB_HTTP_SOURCE_TE
 /** wb_http_is_local - the request came over a unix socket, or from 127.0.0.1 or ::1: from this pod,
  * or from somebody who may enter it (kubectl exec, port-forward). */
 bool wb_http_is_local(const struct wb_http_request *rq);
+/** wb_http_is_unix - the request came over a unix socket: from a process of this user that sees the
+ * socket's folder, by no network. */
+bool wb_http_is_unix(const struct wb_http_request *rq);
 
 /* ---- answers that need something first ---- */
 

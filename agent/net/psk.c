@@ -105,6 +105,19 @@ int wb_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t b
 		       : -ENOMEM;
 }
 
+int wb_derive(const void *secret, size_t bytes, const char *purpose, const char *text,
+	uint8_t out[WB_MAC_BYTES])
+{
+	uint8_t key[WB_MAC_BYTES];
+	/* In the order of tickets: what is derived for one purpose is no key or MAC of another. */
+	int rc = wb_hmac_sha256(purpose, strlen(purpose), secret, bytes, key);
+
+	if (rc == 0)
+		rc = wb_hmac_sha256(key, sizeof(key), text, strlen(text), out);
+	OPENSSL_cleanse(key, sizeof(key));
+	return rc;
+}
+
 bool wb_bytes_equal(const void *a, const void *b, size_t bytes)
 {
 	return CRYPTO_memcmp(a, b, bytes) == 0;

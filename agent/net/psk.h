@@ -37,6 +37,10 @@ void wb_psk_clear(struct wb_psk *k);
 /** wb_hmac_sha256 - compute the HMAC of @data into @out.  0 or -ENOMEM. */
 int wb_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
 	uint8_t out[WB_MAC_BYTES]);
+/** wb_derive - a key that whoever has @secret can make again, of one @purpose and for one @text:
+ * says nothing of @secret, or of what is derived for others.  0 or -ENOMEM. */
+int wb_derive(const void *secret, size_t bytes, const char *purpose, const char *text,
+	uint8_t out[WB_MAC_BYTES]);
 /** wb_bytes_equal - compare in constant time. */
 bool wb_bytes_equal(const void *a, const void *b, size_t bytes);
 /** wb_random_bytes - fill @out from the system's generator.  0 or -EIO. */

@@ -98,6 +98,26 @@ START_TEST(hmac_gives_the_published_value)
 }
 END_TEST
 
+START_TEST(a_key_is_derived_for_one_purpose_and_one_text)
+{
+	static const struct {
+		const char *secret, *purpose, *text;
+	} other[] = {{"other", "bench", "a/b"}, {"secret", "bench2", "a/b"},
+		{"secret", "bench", "a/c"}, {"secret", "a/b", "bench"}};
+	uint8_t a[WB_MAC_BYTES], b[WB_MAC_BYTES];
+
+	ck_assert_int_eq(wb_derive("secret", 6, "bench", "a/b", a), 0);
+	ck_assert_int_eq(wb_derive("secret", 6, "bench", "a/b", b), 0);
+	ck_assert(wb_bytes_equal(a, b, sizeof(a)));
+	for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++) {
+		ck_assert_int_eq(wb_derive(other[i].secret, strlen(other[i].secret),
+					 other[i].purpose, other[i].text, b),
+			0);
+		ck_assert(!wb_bytes_equal(a, b, sizeof(a)));
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("net psk");
@@ -108,6 +128,7 @@ int main(void)
 		t, a_key_file_is_private_hex_or_refused_with_the_fix, 0, WB_ARRAY_SIZE(key_file));
 	tcase_add_test(t, a_missing_or_foreign_key_file_says_what_to_run);
 	tcase_add_test(t, hmac_gives_the_published_value);
+	tcase_add_test(t, a_key_is_derived_for_one_purpose_and_one_text);
 	suite_add_tcase(s, t);
 	return fx_run(s);
 }
