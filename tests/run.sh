@@ -70,7 +70,7 @@ jobs=${JOBS:-$(($(nproc) + more))}
 # Those that take longest, for who runs them here the first time: one that began last would be waited for alone.
 long="test_serve_away test_transfer_joint test_attacks test_releases test_charts test_chart_values test_deploy_maps
 test_event_floods test_away test_torn test_transfer_chaos test_gpu test_membership test_tenants test_transfer_prompt
-test_kill test_demo test_simulate test_bench test_transfer_crowd test_attacks_held test_ci"
+test_kill test_demo test_simulate test_bench test_bench_agents test_transfer_crowd test_attacks_held test_ci"
 list() { # TESTS or all, with what each took here last, longest first; who never ran goes before them, the long ones first
 	local t n ms
 	for t in ${TESTS:-tests/e2e/test_* tests/py/test_*.py "$out"/tests/test_*}; do

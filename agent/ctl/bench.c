@@ -15,23 +15,49 @@
 /* ---- options -----------------------------------------------------------------------------------
  */
 
-static int check(const struct wb__ctl_bench *b, struct wb_err *err)
+/* Where an option belongs: a bit each. */
+enum { SOURCE = 1, RECEIVER = 2, OF_AGENT = 4 };
+
+static int check_ends(const struct wb__ctl_bench *b, unsigned end, struct wb_err *err)
 {
 	const struct {
-		const char *name, *value;
-		bool is_of_source;
-	} only[] = {{"memory", b->memory, true}, {"from", b->from, false},
-		{"sizes", b->sizes, false}, {"depths", b->depths, false}, {"sums", b->sums, false},
-		{"seconds", b->seconds, false}};
+		const char *name;
+		bool is_given;
+		unsigned ends;
+		const char *with;
+	} only[] = {
+		{"memory", b->memory, SOURCE | OF_AGENT, "--listen, or with --to AGENT"},
+		{"wait", b->wait, SOURCE, "--listen"},
+		{"parent", b->parent, SOURCE, "--listen"},
+		{"from", b->from, RECEIVER | OF_AGENT, "--to"},
+		{"sizes", b->sizes, RECEIVER | OF_AGENT, "--to"},
+		{"depths", b->depths, RECEIVER | OF_AGENT, "--to"},
+		{"sums", b->sums, RECEIVER | OF_AGENT, "--to"},
+		{"seconds", b->seconds, RECEIVER | OF_AGENT, "--to"},
+		{"force", b->is_forced, OF_AGENT, "--to AGENT"},
+		{"key-file", b->key_file, SOURCE | RECEIVER,
+			"addresses: agents make a key of their own"},
+	};
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(only); i++)
+		if (only[i].is_given && !(only[i].ends & end))
+			return wb_err_set(
+				err, -EINVAL, "--%s goes with %s", only[i].name, only[i].with);
+	return 0;
+}
+
+static int check(const struct wb__ctl_bench *b, bool is_of_agent, struct wb_err *err)
+{
+	int rc;
 
 	if (!b->listen == !b->to)
 		return wb_err_set(err, -EINVAL,
 			"bench has two ends: wbctl bench --listen ADDRESS at one place, and what "
-			"that prints at the other (--to); one of the two is wanted here");
-	for (size_t i = 0; i < WB_ARRAY_SIZE(only); i++)
-		if (only[i].value && only[i].is_of_source != (b->listen != NULL))
-			return wb_err_set(err, -EINVAL, "--%s goes with %s", only[i].name,
-				only[i].is_of_source ? "--listen" : "--to");
+			"that prints at the other (--to); one of the two is wanted here, or --to "
+			"AGENT");
+	rc = check_ends(b, is_of_agent ? OF_AGENT : b->listen ? SOURCE : RECEIVER, err);
+	if (rc < 0 || (is_of_agent && !b->transport))
+		return rc;
 	if (b->is_encrypted && strcmp(wb__bench_transport(b), "tcp") != 0)
 		return wb_err_set(err, -EINVAL, "--encrypt goes with --transport tcp, not %s",
 			wb__bench_transport(b));
@@ -40,10 +66,13 @@ static int check(const struct wb__ctl_bench *b, struct wb_err *err)
 
 int wb__ctl_bench(const struct wb__ctl_opts *o, struct wb_err *err)
 {
-	int rc = check(&o->bench, err);
+	bool is_of_agent = o->bench.to && wb__bench_is_agent(o->bench.to);
+	int rc = check(&o->bench, is_of_agent, err);
 
 	if (rc < 0)
 		return rc;
+	if (is_of_agent)
+		return wb__bench_from_agent(o, err);
 	return o->bench.listen ? wb__bench_source(o, err) : wb__bench_receiver(o, err);
 }
 
@@ -76,6 +105,9 @@ static int show_json(const struct wb__bench_sheet *s, bool is_yaml)
 		s->memcpy_bytes_per_s, "source", "rails", s->source_rails, "memoryBytes",
 		(json_int_t)s->source_bytes, "readLatency", "latency", "bandwidth");
 
+	if (s->agent_there)
+		json_object_set_new(all, "agents",
+			json_pack("{s:s, s:s}", "from", s->agent_there, "to", s->agent_here));
 	for (uint32_t i = 0; i < s->sweep->n; i++) {
 		const struct wb__bench_point *p = &s->sweep->point[i];
 
@@ -135,6 +167,9 @@ static int show_text(const struct wb__bench_sheet *s)
 	struct wb__ctl_table t;
 	int rc;
 
+	if (s->agent_there)
+		printf("from agent %s to agent %s, %u rail%s there\n", s->agent_there,
+			s->agent_here, s->source_rails, s->source_rails > 1 ? "s" : "");
 	printf("%s from %s, %s%s\none thread copies %.2f GB/s here (memcpy)\n\n", s->transport,
 		s->from,
 		s->is_encrypted               ? "encrypted"

@@ -5,6 +5,9 @@
  * wbctl bench: how fast weights could travel from one place to another.
  *
  * Two processes, and no agent: an agent lends neither memory nor time to who only wants to measure.
+ * It may start one of them (--to AGENT): the agent of this container says where the other one is,
+ * with a ticket and a key, and the other one starts the source as a process of its own
+ * (daemon/bench.h).
  * The source (--listen) has memory made for this and answers what is asked of it; the receiver
  * (--to) dials it, goes through the sweep and shows the figures.  Both use the transports of agents
  * (xport/xport.h) as agents do: the receiver asks, sums are taken where agents take them.  They
@@ -36,6 +39,8 @@
 #define WB__BENCH_SUM_SEED 1
 #define WB__BENCH_READS 512u /* of a chunk, one after the other: the one answer weighs little */
 #define WB__BENCH_READ_BYTES 64u /* of each */
+
+#define WB__BENCH_MEMORY (64ull << 20) /* of a source, where --memory says nothing */
 
 enum wb__bench_ask {
 	WB__BENCH_PLAIN = 1,
@@ -95,6 +100,8 @@ void wb__bench_times(uint64_t *ns, size_t n, struct wb__bench_result *out);
  *  NULL.  0 or -EINVAL. */
 int wb__bench_seconds(const char *option, const char *text, double least, double absent,
 	uint64_t *ns, struct wb_err *err);
+/** wb__bench_memory - bytes of a source, by --memory; left alone without it.  0 or -EINVAL. */
+int wb__bench_memory(const struct wb__ctl_bench *b, uint64_t *bytes, struct wb_err *err);
 /** wb__bench_transport - which one: --transport, else what the addresses look like. */
 const char *wb__bench_transport(const struct wb__ctl_bench *b);
 /** wb__bench_rail - address @i (going round) of the list @text as struct wb_xport_rail has it:
@@ -146,6 +153,17 @@ int wb__bench_take(struct wb__bench_end *e, struct wb_xport_event *ev, int max, 
 /** wb__bench_cpu_ns - CPU time of this process so far. */
 uint64_t wb__bench_cpu_ns(void);
 
+/* ---- with agents (bench_agent.c) --------------------------------------------------------------
+ */
+
+/** wb__bench_is_agent - is it a name of an agent, and no address?  No address is without ':', '/'
+ * and
+ *  '@'. */
+bool wb__bench_is_agent(const char *to);
+/** wb__bench_from_agent - have the agent @o->bench.to start a source, and measure from it to here.
+ *  0, or negative with a sentence: of this agent, of that one, or of wb__bench_receiver(). */
+int wb__bench_from_agent(const struct wb__ctl_opts *o, struct wb_err *err);
+
 /* ---- the two programs ----------------------------------------------------------------------- */
 
 /** wb__bench_source - serve one receiver until it is through.  0; negative: who went away, or did
@@ -158,6 +176,7 @@ int wb__bench_receiver(const struct wb__ctl_opts *o, struct wb_err *err);
 /* What the receiver has found out; what is shown (bench.c). */
 struct wb__bench_sheet {
 	const char *transport, *from; /* from: the endpoint */
+	const char *agent_here, *agent_there; /* NULL = none takes part */
 	bool is_encrypted, is_spinning;
 	uint32_t source_rails;
 	uint64_t source_bytes;

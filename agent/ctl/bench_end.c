@@ -59,7 +59,10 @@ int wb__bench_key(const struct wb__ctl_bench *b, uint8_t out[static WB_XPORT_KEY
 	int rc;
 
 	text[0] = '\0';
-	if (b->key_file && strcmp(b->key_file, "-") != 0)
+	if (b->key) {
+		snprintf(line, sizeof(line), "%s", b->key);
+		rc = parse_key("the agent", line, &k, err);
+	} else if (b->key_file && strcmp(b->key_file, "-") != 0)
 		rc = wb_psk_read(b->key_file, "bench", &k, err);
 	else if (b->key_file && !fgets(line, sizeof(line), stdin))
 		rc = wb_err_set(err, -EBADMSG, "--key-file -: there is no key on standard input");
@@ -123,6 +126,10 @@ static int open_transport(struct wb__bench_end *e, const struct wb__ctl_bench *b
 		.conns_max = CONNS_MAX,
 		.handshake_timeout_ns = e->patience_ns,
 		.spin_ns = b->is_spinning ? SPIN_NS : 0,
+		.is_apart = b->is_apart,
+		.traffic_class = (uint8_t)b->traffic_class,
+		.service_level = (uint8_t)b->service_level,
+		.no_windows = b->no_windows,
 		.reads_max = reads_max};
 	int rc = wb_fault_parse(getenv("WB_FAULT"), &e->fault, err);
 

@@ -497,6 +497,8 @@ static int measure_all(const struct wb__ctl_opts *o, struct wb__bench_sweep *swe
 		.from = endpoint,
 		.is_encrypted = o->bench.is_encrypted,
 		.is_spinning = o->bench.is_spinning,
+		.agent_here = o->bench.agent_here,
+		.agent_there = o->bench.agent_there,
 		.sweep = sweep};
 	if (rc == 0)
 		rc = wb__bench_endpoint(sheet->transport, o->bench.to, 0, endpoint, err);

@@ -10,12 +10,15 @@
 
 #include <endian.h>
 #include <errno.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
-#define MEMORY (64ull << 20)
 #define ANSWERS_MAX 1024 /* four connections of the deepest */
-#define FIRST_WAIT_NS (600 * WB_NS_PER_S) /* for somebody to come */
+#define FIRST_WAIT_S 600.0 /* for somebody to come */
 #define REJECTED_MAX 8 /* strangers that are told of */
 #define EVENTS 64
 
@@ -35,6 +38,7 @@ struct source {
 	uint32_t n_rail, n_conn, n_unsent, n_rejected;
 	uint64_t offset; /* of the next answer: the memory is gone through */
 	uint64_t bytes; /* sent */
+	uint64_t first_wait_ns; /* for somebody to come */
 	bool is_through;
 	char reason[WB_ERR_MSG_MAX]; /* of the last connection that went */
 	struct iovec read[WB__BENCH_READS]; /* what a chunk of READs is of: one page, all over */
@@ -187,7 +191,7 @@ static void show(
 
 static int serve(struct source *s, const char *endpoint, struct wb_err *err)
 {
-	uint64_t until = wb_now_ns(&wb_clock_real) + FIRST_WAIT_NS;
+	uint64_t until = wb_now_ns(&wb_clock_real) + s->first_wait_ns;
 	struct wb_xport_event ev[EVENTS];
 	bool had_one = false;
 
@@ -208,9 +212,9 @@ static int serve(struct source *s, const char *endpoint, struct wb_err *err)
 				(double)s->end.patience_ns / 1e9);
 		if (!n)
 			return wb_err_set(err, -ETIMEDOUT,
-				"no receiver came to %s in %llu s: does the network let it "
+				"no receiver came to %s in %.0f s: does the network let it "
 				"through?",
-				endpoint, FIRST_WAIT_NS / WB_NS_PER_S);
+				endpoint, (double)s->first_wait_ns / 1e9);
 		if (had_one && !s->n_conn && !s->is_through)
 			return wb_err_set(err, -ECONNRESET,
 				"the receiver went away before it was through: %s", s->reason);
@@ -237,17 +241,44 @@ static int rails_of(const struct wb__ctl_bench *b, uint32_t *out, struct wb_err 
 	return rc;
 }
 
+/* Ends when the process that has started it does, however that ends. */
+static int follow_parent(const char *text, struct wb_err *err)
+{
+	uint64_t pid;
+
+	if (!text)
+		return 0;
+	if (wb_cli_uint(text, 1, INT_MAX, &pid) < 0)
+		return wb_err_set(err, -EINVAL, "--parent %s: expected a process", text);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != (pid_t)pid)
+		return wb_err_set(
+			err, -ESRCH, "--parent %s: this process was not started by it", text);
+	return 0;
+}
+
+int wb__bench_memory(const struct wb__ctl_bench *b, uint64_t *bytes, struct wb_err *err)
+{
+	if (b->memory &&
+		(wb_cli_size(b->memory, false, bytes) < 0 || *bytes < 4096 || *bytes >> 40))
+		return wb_err_set(
+			err, -EINVAL, "--memory %s: expected a size such as 256Mi", b->memory);
+	return 0;
+}
+
 static int listen_and_serve(struct source *s, const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	const struct wb__ctl_bench *b = &o->bench;
 	char key[65], endpoint[WB_XPORT_ENDPOINT_MAX], size[32];
-	uint64_t bytes = MEMORY;
-	int rc = rails_of(b, &s->n_rail, err);
+	uint64_t bytes = WB__BENCH_MEMORY;
+	int rc = follow_parent(b->parent, err);
 
-	if (rc == 0 && b->memory &&
-		(wb_cli_size(b->memory, false, &bytes) < 0 || bytes < 4096 || bytes >> 40))
-		rc = wb_err_set(
-			err, -EINVAL, "--memory %s: expected a size such as 256Mi", b->memory);
+	if (rc == 0)
+		rc = rails_of(b, &s->n_rail, err);
+	if (rc == 0)
+		rc = wb__bench_memory(b, &bytes, err);
+	if (rc == 0)
+		rc = wb__bench_seconds("wait", b->wait, 0.1, FIRST_WAIT_S, &s->first_wait_ns, err);
 	if (rc == 0)
 		rc = wb__bench_key(b, s->end.epoch.key, key, err);
 	s->end.what = WB_XPORT_SOURCE;

@@ -6,6 +6,7 @@
  * Layer: ctl (L4).
  */
 #include <stdbool.h>
+#include <stdint.h>
 
 struct wb_err;
 
@@ -26,7 +27,14 @@ struct wb__ctl_bench {
 	const char *listen, *memory; /* of the source */
 	const char *to, *from, *sizes, *depths, *sums, *seconds; /* of the receiver */
 	const char *rails, *timeout; /* of both */
-	bool is_encrypted, is_spinning;
+	const char *wait; /* of the source: for its receiver */
+	const char *parent; /* of the source: the process that has started it */
+	bool is_encrypted, is_spinning, is_forced;
+	bool is_apart; /* a rail's bytes go by its own device, as those of an agent's --rail */
+	uint32_t traffic_class, service_level; /* verbs */
+	bool no_windows; /* verbs */
+	/* Of --to AGENT, when that is known; NULL = addresses were given. */
+	const char *agent_here, *agent_there, *key;
 };
 
 struct wb__ctl_opts {
@@ -78,7 +86,8 @@ int wb__ctl_check(const struct wb__ctl_opts *o, struct wb_err *err);
  *  what is missing. */
 int wb__ctl_doctor(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_bench - how fast a transport is from one place to another: one end of a pair, as
- *  @o->bench says (ctl/bench.h).  Negative names who did not come, or went away, and at what. */
+ *  @o->bench says (ctl/bench.h), or both ends of two agents' places.  Negative names who did not
+ *  come, or went away, and at what. */
 int wb__ctl_bench(const struct wb__ctl_opts *o, struct wb_err *err);
 /** wb__ctl_inject - write the Kubernetes documents of @o->file, or stdin, with the agent in each
  *  labelled pod template; how many, on stderr. */

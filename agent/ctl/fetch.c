@@ -99,12 +99,19 @@ static int judge(CURL *c, const char *addr, const char *path, const char *object
 	if (status == 404 && (!strcmp(path, "/objects") || !strncmp(path, "/digest", 7)))
 		return wb_err_set(err, -ENOENT, "%s has no %s: is it an %s?", addr, path + 1,
 			path[1] == 'o' ? "operator" : "agent");
+	if (status == 404 && !strncmp(path, "/bench?", 7))
+		return wb_err_set(err, -ENOENT,
+			"%s has no /bench: it is no agent, or one of an older version", addr);
 	if (status == 404)
 		return wb__ctl_missing(addr, path, object, err);
-	/* Our pages say why in their first line. */
+	/* Our pages say why in their first line; what was asked in particular may be a ticket. */
 	n = (int)strcspn(wb_buf_cstr(page), "\r\n<");
-	return wb_err_set(err, status == 401 ? -EACCES : -EIO, "%s answers %ld for %s%s%.*s", addr,
-		status, path, n ? ": " : "", WB_MIN(n, 400), wb_buf_cstr(page));
+	return wb_err_set(err,
+		status == 401   ? -EACCES
+		: status == 409 ? -EBUSY
+				: -EIO,
+		"%s answers %ld for %.*s%s%.*s", addr, status, (int)strcspn(path, "?"), path,
+		n ? ": " : "", WB_MIN(n, 500), wb_buf_cstr(page));
 }
 
 /* The token also goes to where a standby redirects us: that is where the leader is. */

@@ -16,8 +16,8 @@ struct wb_err;
  * wb__ctl_fetch - GET http://@addr@path into @out (initialised by the caller; its cap bounds the
  * page)
  * @object:	value of the query argument "object", NULL = none
- * Returns 0; -EACCES (401: it takes a token); -ENOENT (404: the daemon does not have it);
- * -ECONNREFUSED, -ETIMEDOUT, -EIO with a sentence that names the address; -E2BIG; -ENOMEM.
+ * Returns 0; -EACCES (401: it takes a token); -EBUSY (409); -ENOENT (404: the daemon does not have
+ * it); -ECONNREFUSED, -ETIMEDOUT, -EIO with a sentence that names the address; -E2BIG; -ENOMEM.
  */
 int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct wb_buf *out,
 	struct wb_err *err);

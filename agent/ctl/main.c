@@ -43,7 +43,8 @@ static const struct {
 		"what this build can do on this machine, and whether that is what an object asks "
 		"for"},
 	{"bench", "", wb__ctl_bench, false, true, false,
-		"bandwidth and latency between two places: --listen at one, --to at the other"},
+		"bandwidth and latency from another agent's place (--to AGENT), or between any "
+		"two"},
 	{"inject", "-f FILE|-", wb__ctl_inject, false, false, false,
 		"add the agent to the pod templates of FILE that have label "
 		"weightbridge.io/inject=enabled"},
@@ -81,7 +82,8 @@ static const struct wb_cli_row rows[] = {
 	{"transport", "tcp|shm|verbs", WB_CLI_WORD, AT(bench.transport),
 		.want = "tcp, shm or verbs"},
 	{"listen", "ADDRESS,...", WB_CLI_TEXT, AT(bench.listen), .min = 1, .want = "addresses"},
-	{"to", "ADDRESS,...", WB_CLI_TEXT, AT(bench.to), .min = 1, .want = "addresses"},
+	{"to", "AGENT|ADDRESS,...", WB_CLI_TEXT, AT(bench.to), .min = 1,
+		.want = "an agent, or addresses"},
 	{"from", "ADDRESS,...", WB_CLI_TEXT, AT(bench.from), .min = 1, .want = "addresses"},
 	{"key-file", "FILE", WB_CLI_TEXT, AT(bench.key_file), .min = 1, .want = "a file name"},
 	{"rails", "N,...", WB_CLI_TEXT, AT(bench.rails)},
@@ -93,6 +95,15 @@ static const struct wb_cli_row rows[] = {
 	{"memory", "SIZE", WB_CLI_TEXT, AT(bench.memory)},
 	{"encrypt", NULL, WB_CLI_FLAG, AT(bench.is_encrypted)},
 	{"spin", NULL, WB_CLI_FLAG, AT(bench.is_spinning)},
+	{"force", NULL, WB_CLI_FLAG, AT(bench.is_forced)},
+	{"wait", "SECONDS", WB_CLI_TEXT, AT(bench.wait)},
+	{"parent", "PID", WB_CLI_TEXT, AT(bench.parent)},
+	{"apart", NULL, WB_CLI_FLAG, AT(bench.is_apart)},
+	{"rdma-traffic-class", "N", WB_CLI_U32, AT(bench.traffic_class), .max = 255,
+		.want = "0 to 255"},
+	{"rdma-service-level", "N", WB_CLI_U32, AT(bench.service_level), .max = 15,
+		.want = "0 to 15"},
+	{"no-rdma-windows", NULL, WB_CLI_FLAG, AT(bench.no_windows)},
 	{"file", "FILE", WB_CLI_TEXT, 'f', AT(file)},
 	{"html", "FILE", WB_CLI_TEXT, AT(html)},
 	{"watch", NULL, WB_CLI_FLAG, 'w', AT(is_watch)},
@@ -106,11 +117,16 @@ static void print_bench(void)
 {
 	printf("  bench                    measures between two processes of its own, not with "
 	       "running\n"
-	       "                           agents: start one in each place (in Kubernetes by "
-	       "kubectl "
-	       "exec\n"
-	       "                           in the agents' containers, as wbctl(1) shows under "
-	       "BENCH)\n"
+	       "                           agents; of two agents' places one command does, in the "
+	       "container\n"
+	       "                           of one (kubectl exec POD -c weightbridge-agent -- wbctl "
+	       "bench\n"
+	       "                           --to OTHER-POD); wbctl(1) says more under BENCH\n"
+	       "  --to AGENT, --force, --agent HOST:PORT\n"
+	       "                           bench: from that agent's place; also while a transfer "
+	       "is "
+	       "under\n"
+	       "                           way; where that agent's pages are\n"
 	       "  --listen ADDRESS,...     bench: the end that has the bytes: where it waits\n"
 	       "                           (tcp, verbs: ADDRESS[:PORT]; shm: /PATH, @NAME)\n"
 	       "  --to ADDRESS,...         bench: the other end, which measures: what --listen "
@@ -296,7 +312,10 @@ static bool is_given(const struct wb_cli_row *row, const struct wb__ctl_opts *o)
 {
 	const char *at = (const char *)o + row->at;
 
-	return row->kind == WB_CLI_FLAG ? *(const bool *)at : *(const char *const *)at != NULL;
+	if (row->kind == WB_CLI_U32)
+		return *(const uint32_t *)(const void *)at != 0;
+	return row->kind == WB_CLI_FLAG ? *(const bool *)at
+					: *(const char *const *)(const void *)at != NULL;
 }
 
 #define IS_OF(row, part)                                                                           \

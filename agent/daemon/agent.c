@@ -9,6 +9,7 @@
 #include "base/portfile.h"
 #include "daemon/addr.h"
 #include "daemon/apps.h"
+#include "daemon/bench.h"
 #include "daemon/env.h"
 #include "daemon/gate.h"
 #include "daemon/metrics.h"
@@ -76,6 +77,7 @@ static void on_signal(void *cookie)
 		wb__oplink_draining(a->oplink[i]);
 		wb__apps_status(a->apps, i, "agent %s is stopping", a->o.name);
 	}
+	wb__measure_stop(a->measure);
 	wb_timer_start(a->drain_timer, 1, DRAIN_LOOK_NS);
 }
 
@@ -314,6 +316,8 @@ static int start(struct wb__agent *a, struct wb_err *err)
 	find_memory(a);
 	if (rc == 0 && a->o.asks_for_metrics && wb__gate_create(a, &a->gate) < 0)
 		rc = wb_err_set(err, -ENOMEM, "no memory for questions of who may read metrics");
+	if (rc == 0 && wb__measure_create(a, &a->measure) < 0)
+		rc = wb_err_set(err, -ENOMEM, "no memory for measurements");
 	if (rc == 0)
 		rc = wb__http_start(a, &a->http, err);
 	if (rc == 0)
@@ -378,6 +382,8 @@ static void stop(struct wb__agent *a)
 	a->http = NULL; /* the core still reports things until it is gone */
 	wb__gate_destroy(a->gate);
 	a->gate = NULL;
+	wb__measure_destroy(a->measure);
+	a->measure = NULL;
 	if (!end_connections(a)) {
 		/* Something does not end; the kernel takes everything back. */
 		WB_LOG_WRN(MOD, "not all connections ended in time");

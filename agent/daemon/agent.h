@@ -26,6 +26,7 @@ struct wb__apps;
 struct wb__env;
 struct wb__gate;
 struct wb__http;
+struct wb__measure;
 struct wb__oplink;
 struct wb__peers;
 struct wb__trace_ring;
@@ -70,6 +71,7 @@ struct wb__agent {
 	struct wb__oplink *oplink[WB__OBJECTS_MAX]; /* by object served here */
 	uint32_t n_oplink;
 	struct wb__gate *gate; /* NULL = everybody may read metrics */
+	struct wb__measure *measure;
 	struct wb__http *http;
 	struct wb_session_counts control[WB__CONTROL_KINDS];
 	struct wb__trace_ring *trace;

@@ -10,6 +10,7 @@
 #include "base/metrics.h"
 #include "daemon/agent.h"
 #include "daemon/apps.h"
+#include "daemon/bench.h"
 #include "daemon/env.h"
 #include "daemon/gate.h"
 #include "daemon/oplink.h"
@@ -305,14 +306,23 @@ static void trace(struct wb__http *h, struct wb_http_request *rq, struct wb_http
 	wb__trace_json(h->a->trace, number_of(rq, "transfer"), &r->body);
 }
 
-/* So that wbctl verify, here, may ask the other agents of an object. */
+/* So that wbctl verify and bench, here, may ask the other agents of an object. */
 static void tickets(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
 {
-	(void)rq;
-	wb__peers_tickets(h->a->peers, "/digest", &r->body);
+	if (wb_http_query(rq, "bench"))
+		wb__measure_ticket(h->a->measure, rq, r);
+	else
+		wb__peers_tickets(h->a->peers, "/digest", &r->body);
 }
 
-enum reader { EVERYBODY, METRICS, OF_THE_POD };
+static void bench(struct wb__http *h, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	(void)rq;
+	wb__measure_answer(h->a->measure, r);
+}
+
+/* BY_TICKET: from here as well, since a ticket says what is to be done. */
+enum reader { EVERYBODY, METRICS, OF_THE_POD, BY_TICKET };
 
 static const struct page {
 	const char *path;
@@ -327,6 +337,7 @@ static const struct page {
 	{"/digest", digest, OF_THE_POD},
 	{"/trace", trace, OF_THE_POD},
 	{"/tickets", tickets, OF_THE_POD},
+	{"/bench", bench, BY_TICKET},
 };
 
 static int refuse(struct wb_http_reply *r, unsigned status_code, const char *path, const char *why)
@@ -366,6 +377,8 @@ static int may_read_metrics(struct wb__http *h, struct wb_http_request *rq, stru
 static int may_read(struct wb__http *h, const struct page *p, struct wb_http_request *rq,
 	struct wb_http_reply *r)
 {
+	if (p->reader == BY_TICKET)
+		return wb__measure_ask(h->a->measure, rq, r);
 	if (p->reader == EVERYBODY || wb_http_is_local(rq) || (p->reader == METRICS && !h->a->gate))
 		return 0;
 	if (p->reader == METRICS)

@@ -164,6 +164,9 @@ static const struct wb_cli_row rows[] = {
 	{"metrics-auth", NULL, WB_CLI_FLAG, AT(asks_for_metrics),
 		.help = "answer /metrics to who may get /metrics/weightbridge by the cluster's "
 			"roles, which the operator finds out (default: to all)"},
+	{"no-bench", NULL, WB_CLI_FLAG, AT(no_bench),
+		.help = "take no part in measurements of other agents, or of this container (wbctl "
+			"bench --to AGENT)"},
 	{"port-file", "FILE", FILE_AT(port_file),
 		.help = "write the ports in use to FILE once they listen"},
 	{"grace", "SECONDS", WB_CLI_U64, AT(grace_ns), .max = 86400, .unit = 1000000000ull,

@@ -52,6 +52,7 @@ struct wb__options {
 	const char *port_file; /* NULL = none */
 	struct wb_cli_addr http;
 	bool asks_for_metrics; /* metrics are shown only for a token that may read them */
+	bool no_bench; /* nobody measures from or to here */
 	uint64_t grace_ns;
 	const char *probe; /* "" = run; else ask a running agent: see probe.h */
 };

@@ -363,34 +363,75 @@ static bool is_newest(const struct wb__peers *p, const struct peer_epoch *e)
 	return true;
 }
 
+static void make_ticket(
+	const struct peer_epoch *e, const char *path, char out[static WB__PEERS_TICKET])
+{
+	struct wb_ticket_key k = ticket_key(e);
+	char text[WB_TICKET_TEXT];
+
+	wb_ticket_make(&k, path, e->psk.id, wb_wall_ns(), text);
+	snprintf(out, WB__PEERS_TICKET, "%s:%s", e->psk.id, text);
+}
+
 void wb__peers_tickets(const struct wb__peers *p, const char *path, struct wb_buf *out)
 {
 	for (const struct peer_epoch *e = p->epochs; e; e = e->next) {
-		struct wb_ticket_key k = ticket_key(e);
-		char text[WB_TICKET_TEXT];
+		char text[WB__PEERS_TICKET];
 
 		if (!is_newest(p, e))
 			continue;
-		wb_ticket_make(&k, path, e->psk.id, wb_wall_ns(), text);
-		wb_buf_printf(out, "%s:%s\n", e->psk.id, text);
+		make_ticket(e, path, text);
+		wb_buf_printf(out, "%s\n", text);
 	}
+}
+
+const struct wb_roster *wb__peers_newest(const struct wb__peers *p, uint32_t i)
+{
+	for (const struct peer_epoch *e = p->epochs; e; e = e->next)
+		if (is_newest(p, e) && !i--)
+			return e->r;
+	return NULL;
+}
+
+void wb__peers_ticket(const struct wb__peers *p, const struct wb_roster *r, const char *path,
+	char out[static WB__PEERS_TICKET])
+{
+	const struct peer_epoch *e = find(p, &r->id);
+
+	*out = '\0';
+	if (e)
+		make_ticket(e, path, out);
+}
+
+/* The epoch that a ticket names; NULL: none of ours. */
+static struct peer_epoch *epoch_of(const struct wb__peers *p, const char *ticket)
+{
+	const char *colon = ticket ? strrchr(ticket, ':') : NULL;
+	char id[WB_PSK_ID_MAX];
+
+	if (!colon || (size_t)(colon - ticket) >= sizeof(id))
+		return NULL;
+	snprintf(id, sizeof(id), "%.*s", (int)(colon - ticket), ticket);
+	return wb__peers_epoch(p, id);
 }
 
 bool wb__peers_ticket_holds(struct wb__peers *p, const char *path, const char *text)
 {
-	const char *colon = text ? strrchr(text, ':') : NULL;
+	const struct peer_epoch *e = epoch_of(p, text);
 	struct wb_ticket_key k;
-	struct peer_epoch *e;
-	char id[WB_PSK_ID_MAX];
 
-	if (!colon || (size_t)(colon - text) >= sizeof(id))
-		return false;
-	snprintf(id, sizeof(id), "%.*s", (int)(colon - text), text);
-	e = wb__peers_epoch(p, id);
 	if (!e)
 		return false;
 	k = ticket_key(e);
-	return wb_ticket_holds(&k, path, id, colon + 1, wb_wall_ns());
+	return wb_ticket_holds(&k, path, e->psk.id, strrchr(text, ':') + 1, wb_wall_ns());
+}
+
+int wb__peers_derive(const struct wb__peers *p, const char *ticket, const char *purpose,
+	const char *text, uint8_t out[WB_MAC_BYTES])
+{
+	const struct peer_epoch *e = epoch_of(p, ticket);
+
+	return e ? wb_derive(e->psk.key, e->psk.bytes, purpose, text, out) : -ENOENT;
 }
 
 /* ---- from the rest of the agent -------------------------------------------------------------- */

@@ -14,6 +14,7 @@
  * sending on its own.  Loop thread.  Layer: daemon (L4).
  */
 #include "net/psk.h"
+#include "net/ticket.h"
 #include "proto/messages.h"
 #include "transfer/roster.h"
 
@@ -50,6 +51,17 @@ int wb__peers_psk_find(void *cookie, const char *id, struct wb_psk *out);
 void wb__peers_tickets(const struct wb__peers *p, const char *path, struct wb_buf *out);
 /** wb__peers_ticket_holds - is @text such a ticket, from an agent that has an epoch of ours? */
 bool wb__peers_ticket_holds(struct wb__peers *p, const char *path, const char *text);
+#define WB__PEERS_TICKET (WB_PSK_ID_MAX + WB_TICKET_TEXT)
+/** wb__peers_newest - the newest epoch of the @i-th object here, borrowed until the loop turns;
+ * NULL: there are fewer. */
+const struct wb_roster *wb__peers_newest(const struct wb__peers *p, uint32_t i);
+/** wb__peers_ticket - one such ticket, of epoch @r; "" when it is none of ours. */
+void wb__peers_ticket(const struct wb__peers *p, const struct wb_roster *r, const char *path,
+	char out[static WB__PEERS_TICKET]);
+/** wb__peers_derive - what agents of the epoch that @ticket names can make of its key, for one
+ * @purpose and @text, and nobody else (wb_derive()).  0; -ENOENT: no such epoch; -ENOMEM. */
+int wb__peers_derive(const struct wb__peers *p, const char *ticket, const char *purpose,
+	const char *text, uint8_t out[WB_MAC_BYTES]);
 /** wb__peers_accept - take a channel that the listener has accepted. */
 void wb__peers_accept(struct wb__peers *p, struct wb_chan *ch);
 /** wb__peers_n_up - how many channels are up. */

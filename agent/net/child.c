@@ -175,8 +175,7 @@ void wb_child_destroy(struct wb_child *c)
 /* ---- its beginning ---------------------------------------------------------------------------
  */
 
-static int prepare(
-	const int fd[3], posix_spawn_file_actions_t *files, posix_spawnattr_t *attr)
+static int prepare(const int fd[3], posix_spawn_file_actions_t *files, posix_spawnattr_t *attr)
 {
 	sigset_t none, all;
 	int rc = 0;
@@ -194,8 +193,7 @@ static int prepare(
 	if (!rc)
 		rc = posix_spawnattr_setsigdefault(attr, &all);
 	if (!rc)
-		rc = posix_spawnattr_setflags(
-			attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+		rc = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 	return -rc;
 }
 

@@ -6,13 +6,13 @@
  *
  * It gets a text on its standard input.  What it writes to standard output is kept up to a bound,
  * of standard error the beginning; what is more is read and thrown away, so that it never waits for
- * us.  It has no other descriptor of ours, no signal blocked, and is what the kernel ends first when
- * memory is short.
+ * us.  It has no other descriptor of ours, no signal blocked, and is what the kernel ends first
+ * when memory is short.
  *
  * It is started without a copy of this process's memory (posix_spawn, which shares it until the new
- * program runs) and not by uv_spawn, which forks: a fork of a process with gigabytes takes long, and
- * before Linux 5.12 it lets a device and the process part ways over pages that are registered with
- * the device.
+ * program runs) and not by uv_spawn, which forks: a fork of a process with gigabytes takes long,
+ * and before Linux 5.12 it lets a device and the process part ways over pages that are registered
+ * with the device.
  *
  * Threads: the loop's.  Layer: net (L1).
  */
@@ -52,8 +52,8 @@ bool wb_child_is_well(const struct wb_child *c);
 /** wb_child_kill - SIGKILL; its end is told as any other.  Nothing when it is over. */
 void wb_child_kill(struct wb_child *c);
 /** wb_child_destroy - kill it if it is not over, and reap it: waits two seconds at most for that,
- *  and milliseconds as a rule.  on_news is not called any more.  NULL is allowed; may be called from
- *  inside on_news. */
+ *  and milliseconds as a rule.  on_news is not called any more.  NULL is allowed; may be called
+ * from inside on_news. */
 void wb_child_destroy(struct wb_child *c);
 
 #endif

@@ -297,6 +297,21 @@ START_TEST(both_ends_make_the_same_of_a_key_and_the_source_makes_one)
 }
 END_TEST
 
+START_TEST(no_address_is_taken_for_the_name_of_an_agent)
+{
+	static const struct {
+		const char *to;
+		bool is;
+	} of[] = {{"trainer-0", true}, {"r0", true}, {"10.0.0.5", true}, {"10.0.0.5:1", false},
+		{"10.0.0.5:1,10.0.1.5:1", false}, {"[::1]:7", false}, {"verbs:10.0.0.5:1", false},
+		{"unix:@name", false}, {"@name", false}, {"/run/bench", false},
+		{"rxe_a0@10.0.0.5", false}};
+
+	for (size_t i = 0; i < WB_ARRAY_SIZE(of); i++)
+		ck_assert_msg(wb__bench_is_agent(of[i].to) == of[i].is, "%s", of[i].to);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("ctl_bench");
@@ -316,6 +331,7 @@ int main(void)
 	tcase_add_loop_test(
 		c, the_other_end_is_of_the_same_transport_or_refused, 0, WB_ARRAY_SIZE(ends));
 	tcase_add_test(c, both_ends_make_the_same_of_a_key_and_the_source_makes_one);
+	tcase_add_test(c, no_address_is_taken_for_the_name_of_an_agent);
 	suite_add_tcase(s, c);
 	return fx_run(s);
 }

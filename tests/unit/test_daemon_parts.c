@@ -84,6 +84,7 @@ static const struct line agent_lines[] = {
 		"--rail-device goes with --transport verbs"},
 	{OP "--psk-file k --rdma-traffic-class 106", NULL},
 	{OP "--psk-file k --no-rdma-windows", NULL},
+	{OP "--psk-file k --no-bench", NULL},
 	{OP "--psk-file k --no-rdma-windows --transport shm,tcp", "goes with --transport verbs"},
 	{OP "--psk-file k --rdma-traffic-class 106 --transport tcp", "go with --transport verbs"},
 	{OP "--psk-file k --rdma-service-level 1 --transport shm", "go with --transport verbs"},

@@ -71,7 +71,8 @@ END_TEST
 
 START_TEST(more_than_is_kept_is_thrown_away_and_it_does_not_wait)
 {
-	run("head -c 300000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero | tr '\\0' y >&2; exit 3",
+	run("head -c 300000 /dev/zero | tr '\\0' x; head -c 300000 /dev/zero | tr '\\0' y >&2; "
+	    "exit 3",
 		"", 10);
 	ck_assert_str_eq(wb_child_output(child), "xxxxxxxxxx");
 	ck_assert(wb_child_is_cut(child));
