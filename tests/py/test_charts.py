@@ -122,12 +122,16 @@ def metrics_with_a_token():
     docs = render(OP, "--set", own, *ALL)
     assert not [d for d in docs if d["kind"] == "Secret" and d.get("type") == "kubernetes.io/service-account-token"]
     assert "--metrics-auth" in str(render(JOB, "--set", "weightbridge.metricsAuth=true"))
+    assert "--no-bench" in str(render(JOB, "--set", "weightbridge.bench=false"))
+    policy = [d for d in render(OP, "--set", "weightbridge.bench=false", *ALL) if d["kind"] == "MutatingAdmissionPolicy"]
+    assert policy and "--no-bench" in str(policy)
     for docs in (render(OP, *ALL), render(JOB)):  # not asked for: nothing of it
+        assert "--no-bench" not in str(docs)
         assert "--metrics-auth" not in str(docs) and "service-account-token" not in str(docs)
 
 
 TYPOS = ["replica=3", "image.pullpolicy=Never", "tls.mode=operator", "injection.memory.rolout=1Gi", "replicas=two",
-         "podMonitor.interval=30", "weightbridge.profile=IPCLock", "weightbridge.rdma.resourceName=hca", "weightbridge.image.tga=1", "watchNamespace=Rl", "watchNamespaces={Rl}", "watchNamespaces={a,a}", "watchNamespaces=a",
+         "podMonitor.interval=30", "weightbridge.profile=IPCLock", "weightbridge.rdma.resourceName=hca", "weightbridge.image.tga=1", "weightbridge.bench=never", "watchNamespace=Rl", "watchNamespaces={Rl}", "watchNamespaces={a,a}", "watchNamespaces=a",
          "image.digest=sha256:12", "networkPolicy.enable=false", "weightbridge.runAsUser=0",
          "service.ipFamilyPolicy=DualStack", "service.ipFamilies[0]=IPv5", "service.ipFamily=IPv4"]
 

@@ -86,6 +86,10 @@ config.linkerd.io/skip-outbound-ports: "7443,7444"
     {{- if default $v.metricsAuth .metricsAuth }}
     - --metrics-auth
     {{- end }}
+    {{- /* not where it is missing: in values of before there was one */}}
+    {{- if eq (toString $v.bench) "false" }}
+    - --no-bench
+    {{- end }}
     - --port-file=/run/weightbridge/agent.ports
     {{- if ne $v.transport "auto" }}
     - --transport={{ $v.transport }}
