@@ -22,6 +22,16 @@ int fx_first(void)
 	return number("WB_SAMPLE_AT", 0) % fx_step();
 }
 
+int fx_step_row(void)
+{
+	return (fx_step() + 1) / 2;
+}
+
+int fx_first_row(void)
+{
+	return fx_first() % fx_step_row();
+}
+
 int fx_run(Suite *suite)
 {
 	SRunner *runner = srunner_create(suite);

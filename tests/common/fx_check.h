@@ -22,8 +22,16 @@ int fx_run(Suite *suite);
 		for (int fx_i = (from) + fx_first(); fx_i < (to); fx_i += fx_step())               \
 			tcase_add_loop_test(tc, test, fx_i, fx_i + 1);                             \
 	} while (0)
+/* The same for the rows of a table, which differ more than points do: twice as many of them. */
+#define fx_add_rows(tc, test, n)                                                                   \
+	do {                                                                                       \
+		for (int fx_i = fx_first_row(); fx_i < (int)(n); fx_i += fx_step_row())            \
+			tcase_add_loop_test(tc, test, fx_i, fx_i + 1);                             \
+	} while (0)
 int fx_step(void);
 int fx_first(void);
+int fx_step_row(void);
+int fx_first_row(void);
 
 /* Has each test a process of its own?  Only then may one be added that ends by a signal: under
  * ThreadSanitizer they share one (CK_FORK=no). */

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "tests/common/fx_beside.h"
+#include "tests/common/fx_check.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ static void skip_for(const char *name, const char *what)
 void fx_cuda_add_rows(
 	TCase *t, const TTest *test, const char *name, int n, const char *(*needs)(int row))
 {
-	for (int i = 0; i < n; i++) {
+	for (int i = fx_first_row(); i < n; i += fx_step_row()) {
 		const char *what = needs && fx_cuda_is_device() ? needs(i) : NULL;
 		char row[128];
 

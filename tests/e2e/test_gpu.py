@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 
-from cluster import BUILD, Cluster, limited, run
+from cluster import BUILD, SANITIZED, Cluster, limited, run
 from test_transfer import move_three_versions, quit_all, send, sent, updated
 
 DEVICE = os.environ.get("WB_GPU") == "device"
+MANY = {"rows": 512, "cols": 512} if SANITIZED else {"rows": 1024, "cols": 1024}  # chunks
 LATE = "order 7; late cuMemcpyDtoDAsync_v2 200000000; late cuLaunchKernel 1000000"
 
 
@@ -91,7 +92,7 @@ def over_shared_memory():
 
 
 def megabytes_over_many_chunks():
-    versions_move("vmm", "legacy", rows=1024, cols=1024)
+    versions_move("vmm", "legacy", **MANY)
 
 
 def rounded_where_they_are_assembled():
@@ -153,7 +154,7 @@ def over_shared_memory_by_agents():
 
 
 def megabytes_over_many_chunks_by_agents():
-    by_agents("vmm", "ipc", rows=1024, cols=1024)
+    by_agents("vmm", "ipc", **MANY)
 
 
 def rounded_where_they_are_assembled_by_agents():
@@ -177,7 +178,7 @@ def trainers_that_are_staged():
 
 
 def engines_that_install_what_was_staged():
-    versions_move("vmm", "legacy", operator={"staging": ROLLOUT}, rows=1024, cols=1024)
+    versions_move("vmm", "legacy", operator={"staging": ROLLOUT}, **MANY)
 
 
 def both_sides_staged():
@@ -202,7 +203,7 @@ def by_verbs(trainers, rollouts, **how):
     with tempfile.TemporaryDirectory() as world:
         versions_move(trainers, rollouts, transport="verbs", operator={"transport": {"protocols": ["Verbs"]}},
                       env={"LD_LIBRARY_PATH": ":".join((f"{BUILD}/fake", os.environ.get("LD_LIBRARY_PATH", ""))),
-                           "FAKEVERBS_WORLD": f"{world}/world"}, rows=1024, cols=1024, **how)
+                           "FAKEVERBS_WORLD": f"{world}/world"}, **MANY, **how)
 
 
 def over_verbs():

@@ -8,9 +8,14 @@ import signal
 import subprocess
 import time
 
-from cluster import BUILD, SLOW, Cluster, run
+from cluster import BUILD, SANITIZED, SLOW, Cluster, run
 from test_modes import MODES
 from test_transfer import deploy, engine, quit_all, send, sent, updated
+
+
+# 96 chunks, which take long enough for something to happen meanwhile; and less work for sanitizers.
+LARGE = {"rows": 512, "cols": 2048, "tensors": 8 if SANITIZED else 24}
+RATE = "10M" if SANITIZED else "32M"
 
 
 def stream(t, versions, rollouts):
@@ -108,13 +113,12 @@ def a_joiner_serves_only_when_it_is_fed():
 def a_feed_goes_on_when_its_source_closes():
     """Of two engines that hold the version the one that feeds a third closes; the bytes that are left
     come from the other, in the same feed."""
-    size = {"rows": 512, "cols": 2048, "tensors": 24}  # 96 chunks
     with Cluster() as c:
-        args = ("--rail-rate", "32M", "--buffer", "8Mi")
-        t, r = deploy(c, engines=2, per_engine=1, args=args, **size)
+        args = ("--rail-rate", RATE, "--buffer", "8Mi")
+        t, r = deploy(c, engines=2, per_engine=1, args=args, **LARGE)
         stream(t, (1,), r["e0"] + r["e1"])
         c.agent("r2", *args)
-        e2 = engine(c, 2, 1, **size)
+        e2 = engine(c, 2, 1, **LARGE)
         c.agents["r0"].expect("feed begins", reject=None)
         c.until("bytes arrive", lambda: counter(c, "r2", 'wb_bytes_total{rail="0",dir="rx"}') > 1e6)
         quit_all(r["e0"])
@@ -126,16 +130,15 @@ def a_feed_goes_on_when_its_source_closes():
 def a_feed_goes_on_from_trainers_that_hold():
     """The only engine that holds the version closes while it feeds another: the bytes that are left come
     from the trainers, who have not let go since the transfer, and may when that is over."""
-    size = {"rows": 512, "cols": 2048, "tensors": 24}
     with Cluster() as c:
-        args = ("--rail-rate", "32M", "--buffer", "8Mi")
-        t, r = deploy(c, per_engine=1, args=args, **size)
+        args = ("--rail-rate", RATE, "--buffer", "8Mi")
+        t, r = deploy(c, per_engine=1, args=args, **LARGE)
         for w in t:
             w.say("hold 1")
         updated(r["e0"], 1)
         c.agents["t0"].expect("transfer ended transfer=1 .*Succeeded", reject=None)
         c.agent("r1", *args)
-        e1 = engine(c, 1, 1, **size)
+        e1 = engine(c, 1, 1, **LARGE)
         c.agents["r0"].expect("feed begins", reject=None)
         c.until("bytes arrive", lambda: counter(c, "r1", 'wb_bytes_total{rail="0",dir="rx"}') > 1e6)
         quit_all(r["e0"])

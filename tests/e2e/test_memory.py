@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 
-from cluster import Cluster, run
+from cluster import SANITIZED, Cluster, run
 from test_loaders import Model, adapter, connected, wb
 from test_modes import MODES
 from test_transfer import deploy, quit_all, send, sent, updated
@@ -127,7 +127,7 @@ def of_private_heap():
 
 def of_snapshots_and_staging_areas():
     memory_goes_and_comes("both")
-    memory_goes_and_comes("both", rows=16384)  # the loop does not wait for so many pages
+    memory_goes_and_comes("both", rows=4096 if SANITIZED else 16384)  # the loop does not wait for so many pages
     memory_goes_and_comes("both", heap=True)
 
 

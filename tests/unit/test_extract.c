@@ -726,7 +726,7 @@ static void add(Suite *s, TCase *tc)
 	tcase_add_test(tc, parameters_outside_the_checkpoint_are_never_touched);
 	tcase_add_test(tc, without_a_snapshot_unwritten_elements_come_back);
 	tcase_add_test(tc, equal_layouts_have_equal_digests);
-	tcase_add_loop_test(tc, random_tables_come_back, 0, 10);
+	fx_add_points(tc, random_tables_come_back, 0, 10);
 	tcase_add_loop_test(
 		tc, a_loader_that_copies_nothing_is_refused, 0, WB_ARRAY_SIZE(no_copies));
 	tcase_add_test(tc, a_shard_without_elements_has_nothing_to_copy);

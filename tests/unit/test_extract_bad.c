@@ -389,7 +389,7 @@ START_TEST(a_map_that_is_ignored_for_lack_of_memory_says_so)
 	cached_run(&s, 5, NULL);
 	for (uint32_t i = 0; i < s.n_param; i++)
 		param[i] = s.param[i].p;
-	for (uint64_t n = 1;; n++) {
+	for (uint64_t n = 1 + (uint64_t)fx_first();; n += (uint64_t)fx_step()) {
 		struct wb_probe *p = NULL;
 		const char *note;
 		int rc;

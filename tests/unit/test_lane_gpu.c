@@ -720,9 +720,8 @@ int main(void)
 	}
 	/* A process begins with a driver once, so each claim needs one of its own. */
 	unsetenv("CK_FORK");
-	tcase_add_loop_test(t, a_device_does_what_the_host_does, 0, 4);
-	tcase_add_loop_test(t, jobs_under_way_at_once_are_as_if_run_one_by_one, 0,
-		(int)WB_ARRAY_SIZE(disorders));
+	fx_add_rows(t, a_device_does_what_the_host_does, 4);
+	fx_add_rows(t, jobs_under_way_at_once_are_as_if_run_one_by_one, WB_ARRAY_SIZE(disorders));
 	FX_CUDA_ADD(t, a_job_is_over_when_the_device_is_done_with_its_slot, FX_HOLD);
 	FX_CUDA_ADD_ROWS(t, what_is_late_is_waited_for, lates, needs_script);
 	FX_CUDA_ADD_ROWS(t, a_job_waits_for_those_before_it_that_touch_its_slot, seconds_of_a_slot,

@@ -175,8 +175,8 @@ int main(void)
 	Suite *s = suite_create("crowd");
 	TCase *tc = tcase_create("crowd");
 
-	tcase_add_loop_test(tc,
-		engines_that_wait_for_each_other_hold_nothing_that_the_trainer_needs, 0, N_CROWDS);
+	fx_add_rows(
+		tc, engines_that_wait_for_each_other_hold_nothing_that_the_trainer_needs, N_CROWDS);
 	tcase_add_test(tc, a_source_is_asked_for_more_than_it_can_answer_at_once);
 	tcase_add_test(tc, who_does_not_answer_is_hung_up_on);
 	suite_add_tcase(s, tc);
