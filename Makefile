@@ -265,7 +265,7 @@ check: all $(UNITS) $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(ANSWERS)
 check-units: $(UNITS)      ## the C unit tests alone
 	@JOBS=$(JOBS) TESTS='$(filter-out $(if $(filter tsan,$(VARIANT)),$(ONE_THREAD:%=$(O)/tests/%)) $(if $(filter asan,$(VARIANT)),$(READS_ALL:%=$(O)/tests/%)),$(UNITS))' tests/run.sh $(O) $(T)
 check-processes: all $(TOOLS) $(OTHERS) $(RC) $(FAKEVERBS) $(FAKECUDA) $(MATRIX)  ## the named tests with real processes that sanitizers run
-	@JOBS=$(JOBS) TESTS='$(wildcard $(PROCESSES:%=tests/*/%.py))' tests/run.sh $(O) $(T)
+	@JOBS=$${JOBS:-$$(($$(nproc) + 2))} TESTS='$(wildcard $(PROCESSES:%=tests/*/%.py))' tests/run.sh $(O) $(T)
 check-cluster: all $(TOOLS) $(OTHERS)  ## in a real Kubernetes, built once in 20 minutes (PART=api: no pods run; nodes: they do; controllers: those of others make them)
 	@tests/cluster/build.sh api helm $(if $(filter controllers,$(PART)),controllers,node $(if $(PART),,controllers)) >/dev/null || [ $$? -eq 77 ]
 	@$(if $(filter api controllers,$(PART)),,tests/cluster/build.sh rdma >/dev/null || [ $$? -eq 77 ])  # by itself: the others do without

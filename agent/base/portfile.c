@@ -24,10 +24,13 @@ int wb_port_file_write(const char *path, const struct wb_ports *p, struct wb_err
 	fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return wb_err_set(err, -errno, "open %s: %s", tmp, strerror(errno));
+	errno = ENOSPC; /* of a write that is cut short */
 	if (write(fd, text, (size_t)n) != n)
 		rc = wb_err_set(err, -EIO, "write %s: %s", tmp, strerror(errno));
 	close(fd);
 	if (rc == 0 && rename(tmp, path))
 		rc = wb_err_set(err, -errno, "rename to %s: %s", path, strerror(errno));
+	if (rc < 0)
+		unlink(tmp);
 	return rc;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 static struct {
-	const char *file, *object; /* NULL = none */
+	const char *addr, *file, *object; /* NULL = none */
 } token;
 
 static long patience_ms = 30000;
@@ -21,8 +21,9 @@ void wb__ctl_patience(long ms)
 	patience_ms = ms;
 }
 
-void wb__ctl_show_token(const char *file, const char *object)
+void wb__ctl_show_token(const char *addr, const char *file, const char *object)
 {
+	token.addr = addr;
 	token.file = file;
 	token.object = object;
 }
@@ -114,16 +115,22 @@ static int judge(CURL *c, const char *addr, const char *path, const char *object
 		n ? ": " : "", WB_MIN(n, 500), wb_buf_cstr(page));
 }
 
+/* Pages of agents take no token of an object, and an agent is anybody's pod. */
+static bool takes_token(const char *addr)
+{
+	return token.file && !strcmp(addr, token.addr);
+}
+
 /* The token also goes to where a standby redirects us: that is where the leader is. */
-static int put_token(CURL *c, struct wb_err *err)
+static int put_token(CURL *c, const char *addr, struct wb_err *err)
 {
 	char text[16384];
-	FILE *f = token.file ? fopen(token.file, "re") : NULL;
+	FILE *f = takes_token(addr) ? fopen(token.file, "re") : NULL;
 	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
 
 	if (f)
 		fclose(f);
-	if (!token.file)
+	if (!takes_token(addr))
 		return 0;
 	text[n] = '\0';
 	text[strcspn(text, "\r\n")] = '\0';
@@ -170,13 +177,13 @@ int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct
 		return wb_err_set(err, -EINVAL,
 			"'%s' has no port: give HOST:PORT, as the daemon was told by --http", addr);
 	}
-	if (token.file && !object && addr[0] != '/')
+	if (takes_token(addr) && !object)
 		object = token.object; /* a token is for one object */
 	rc = make_url(c, addr, path, object, url, sizeof(url));
 	if (rc < 0)
 		wb_err_set(err, rc, "the address or object is too long");
 	else
-		rc = put_token(c, err);
+		rc = put_token(c, addr, err);
 	if (rc == 0) {
 		CURLcode code = (CURLcode)get(c, addr, url, out);
 
@@ -222,8 +229,8 @@ int wb__ctl_fetch_json(
 	if (rc == 0) {
 		*out = json_loadb((const char *)b.data, b.len, JSON_REJECT_DUPLICATES, &why);
 		if (!*out)
-			rc = wb_err_set(
-				err, -EBADMSG, "%s%s is not JSON: %s", addr, path, why.text);
+			rc = wb_err_set(err, -EBADMSG, "%s%.*s is not JSON: %s", addr,
+				(int)strcspn(path, "?"), path, why.text); /* no ticket */
 	}
 	wb_buf_finish(&b);
 	return rc;

@@ -21,9 +21,10 @@ struct wb_err;
  */
 int wb__ctl_fetch(const char *addr, const char *path, const char *object, struct wb_buf *out,
 	struct wb_err *err);
-/** wb__ctl_show_token - from now on operators are shown the token in @file, for pages of @object
- * (NULL: all that are asked for name one).  Both borrowed. */
-void wb__ctl_show_token(const char *file, const char *object);
+/** wb__ctl_show_token - from now on the operator at @addr, and nobody else, is shown the token in
+ * @file (NULL = none), for pages of @object (NULL: all that are asked for name one).  All borrowed.
+ */
+void wb__ctl_show_token(const char *addr, const char *file, const char *object);
 /** wb__ctl_patience - from now on a page that is not there after @ms (more than 0) is given up. */
 void wb__ctl_patience(long ms);
 /** wb__ctl_fetch_json - the same, parsed.  New reference in @out. */

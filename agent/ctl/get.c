@@ -170,12 +170,12 @@ static int print(
 }
 
 /* Goes on until the user ends it.  When the operator stops answering, this is said once, and it is
- * asked again; before an object was seen it is a failure. */
+ * asked again; before it has answered once it is a failure. */
 static int watch(const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	const struct timespec second = {.tv_sec = 1};
 	json_t *seen = json_object(), *list = NULL;
-	bool is_away = false;
+	bool is_away = false, was_there = false;
 	int rc = seen ? 0 : -ENOMEM;
 
 	while (rc == 0) {
@@ -184,7 +184,8 @@ static int watch(const struct wb__ctl_opts *o, struct wb_err *err)
 			rc = print(json_object_get(list, "items"), o, seen, err);
 			json_decref(list);
 			is_away = false;
-		} else if (json_object_size(seen)) {
+			was_there = true;
+		} else if (was_there) {
 			if (!is_away)
 				fprintf(stderr, "wbctl: %s; asking again\n", err->msg);
 			is_away = true;

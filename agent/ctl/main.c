@@ -361,7 +361,7 @@ static int run(size_t command, const struct wb__ctl_opts *o, struct wb_err *err)
 	int rc;
 
 	curl_global_init(CURL_GLOBAL_DEFAULT);
-	wb__ctl_show_token(o->token_file, o->object);
+	wb__ctl_show_token(wb__ctl_operator(o), o->token_file, o->object);
 	rc = commands[command].run(o, err);
 	curl_global_cleanup();
 	if (rc == 0 && (fflush(stdout) || ferror(stdout)))

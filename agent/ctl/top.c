@@ -432,7 +432,8 @@ static int take_interval(struct top *t, const struct wb__ctl_opts *o, struct wb_
 
 	t->every_s = text ? strtod(text, &end) : 1;
 	if (text && (end == text || *end || !(t->every_s >= 0.1 && t->every_s <= 3600)))
-		return wb_err_set(err, -EINVAL, "-n %s: expected 0.1 to 3600 seconds", text);
+		return wb_err_set(err, -EINVAL, "%s %s: expected 0.1 to 3600 seconds",
+			o->interval ? "--interval" : "-n", text);
 	return 0;
 }
 

@@ -59,11 +59,14 @@ static struct group *group_of(struct verify *v, const char *engine)
 			return &v->group[i];
 	if (v->n == GROUPS_MAX)
 		return NULL;
-	g = &v->group[v->n++];
+	g = &v->group[v->n];
+	g->cls = wb_zalloc(v->n_class, sizeof(*g->cls));
+	if (!g->cls)
+		return NULL;
+	v->n++;
 	snprintf(g->name, sizeof(g->name), "%s", engine);
 	g->version = -1;
-	g->cls = wb_zalloc(v->n_class, sizeof(*g->cls));
-	return g->cls ? g : NULL;
+	return g;
 }
 
 static void add_sum(struct verify *v, struct group *g, const char *worker, const json_t *sum)
@@ -115,7 +118,9 @@ static int add_worker(struct verify *v, const json_t *w, struct wb_err *err)
 		engine[0] = '\0';
 	g = group_of(v, engine);
 	if (!g)
-		return wb_err_set(err, -ENOMEM, "more than %d engines", GROUPS_MAX);
+		return v->n == GROUPS_MAX
+			       ? wb_err_set(err, -E2BIG, "more than %d engines", GROUPS_MAX)
+			       : wb_err_set(err, -ENOMEM, "no memory");
 	g->n_worker++;
 	if (!strcmp(state, "unreadable"))
 		note_private(g, name);

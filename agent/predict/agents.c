@@ -15,6 +15,7 @@
 #define HOST_AT ((uintptr_t)1 << 46)
 #define HOST_STEP ((uintptr_t)1 << 40)
 #define QUEUE_MAX ((size_t)1 << 26)
+#define TICKS_MAX 2 /* events of one agent under way */
 #define LACK_MAX 16384 /* WBP_LACK_MAX */
 
 bool wb__predict_is_host(const struct model_agent *a, const void *wire)
@@ -190,7 +191,8 @@ int wb__predict_agents(struct model *m, struct wb_err *err)
 	m->agent = wb_zalloc(m->n_agent, sizeof(*m->agent));
 	if (!m->agent)
 		return wb_err_set(err, -ENOMEM, "no memory for %u agents", m->n_agent);
-	if (wb__predict_reserve(m, 4 * (size_t)m->n_agent) < 0) /* EV_OPEN, TICK, LOOP, LACK */
+	/* EV_OPEN, TICKS_MAX of EV_TICK, EV_LOOP, EV_LACK */
+	if (wb__predict_reserve(m, (3 + TICKS_MAX) * (size_t)m->n_agent) < 0)
 		return wb_err_set(err, -ENOMEM, "no memory for events of %u agents", m->n_agent);
 	for (uint32_t d = 0; d < m->n_agent && rc == 0; d++) {
 		m->agent[d].m = m;
@@ -329,14 +331,16 @@ static void lane_done(struct model_agent *a, struct model_lane *l)
 }
 
 /* Calls the flow, and again when it says: then it asks a source again that refused for lack of
- * room. */
+ * room.  When it wants an earlier time than before, the later event stays, too; with TICKS_MAX
+ * of them under way the earliest of these calls it, and it says again when. */
 static void tick(struct model_agent *a)
 {
 	uint64_t at_ns = wb_flow_tick(a->flow, wb_now_ns(&a->m->clock.clock));
 	double at_s = ((double)at_ns - 1e9) * 1e-9;
 
-	if (!at_ns || (a->tick_s > 0 && a->tick_s <= at_s))
+	if (!at_ns || (a->tick_s > 0 && a->tick_s <= at_s) || a->n_tick == TICKS_MAX)
 		return;
+	a->n_tick++;
 	a->tick_s = WB_MAX(at_s, a->m->now);
 	wb__predict_at(a->m, a->tick_s, EV_TICK, a->domain, NULL);
 }
@@ -383,7 +387,9 @@ static void handle(struct model_agent *a, const struct event *e)
 		stock_all(a);
 		break;
 	case EV_TICK:
-		a->tick_s = 0;
+		a->n_tick--;
+		if (a->tick_s <= a->m->now)
+			a->tick_s = 0;
 		tick(a);
 		break;
 	default:

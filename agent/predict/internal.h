@@ -89,6 +89,7 @@ struct model_agent {
 	uint64_t *lack;
 	uint32_t n_lack;
 	double loop_free_s, loop_busy_s, tick_s; /* tick_s: 0 = none is due */
+	uint32_t n_tick; /* EV_TICK under way */
 	struct event *queue; /* owned: events that wait for the loop, a ring */
 	size_t q_head, q_n, q_cap;
 	uint64_t n_event;

@@ -354,7 +354,7 @@ enum wb_app_end_result {
 	F(X, U32, version, 0, REQ, 1, "version agreed on") \
 	F(X, STR, operator_name, WBP_NAME_MAX, REQ, 1, "who answered") \
 	F(X, U64, term, 0, REQ, 1, "its term") \
-	F(X, U64, heartbeat_ns, 0, REQ, 1, "send one so often; two missed, and another late = gone") \
+	F(X, U64, heartbeat_ns, 0, REQ, 1, "send one so often; gone after two and a half of these") \
 	S(X, STRUCTS, objects, object, 64, REQ, 1, "objects this agent serves") \
 	F(X, U64, operator_id, 0, OPT, 1, "random, of this run of the operator")
 

@@ -227,9 +227,11 @@ static void on_self(void *cookie, const struct wb_kube_reply *r)
 	const char *name = json_string_value(json_object_get(user, "username"));
 	struct wb_kube_who who;
 
-	if (r->status == 404) { /* it is too old to tell; others then do not believe our claim */
+	/* The server is too old to tell, or the cluster forbids the question.  We still look for
+	 * others, but they will not believe our claim. */
+	if (r->status == 404 || r->status == 403) {
 		WB_LOG_WRN(MOD,
-			"this API server cannot tell who this operator is: another release that "
+			"this API server does not tell who this operator is: another release that "
 			"serves all namespaces would not believe that this one does",
 			WB_S("why", r->err.msg));
 		c->rq = NULL;

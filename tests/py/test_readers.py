@@ -139,6 +139,10 @@ def wbctl_shows_a_token_and_names_the_object(d):
     seen.clear()
     subprocess.run(wbctl, capture_output=True, timeout=60, check=False)
     assert seen == [("/objects", None)] * 2, seen
+    seen.clear()  # an agent is anybody's pod
+    agent = [wbctl[0], "status", "--agent", f"127.0.0.1:{leader.server_port}", *wbctl[3:], "--token-file", file]
+    subprocess.run(agent, capture_output=True, timeout=60, check=False)
+    assert seen == [("/status", None)], seen
     r = subprocess.run([*wbctl, "--token-file", file + ".not"], capture_output=True, text=True, timeout=60, check=False)
     assert r.returncode == 1 and "there is no token in it" in r.stderr, r
     for s in (standby, leader):

@@ -329,9 +329,20 @@ def an_api_server_that_cannot_tell_who_it_is_is_asked_once(d, config, api):
     api.fail_selves = [404]
     o = Operator(d, config, "v0", "v")
     until(o.leads, "it serves")
-    assert "cannot tell who this operator is" in o.text(), o.text()
+    assert "does not tell who this operator is" in o.text(), o.text()
     assert "weightbridge.io/account" not in api.leases["ops", "v"]["metadata"]["annotations"]
     assert o.stop() == 0
+
+
+def who_may_not_ask_who_it_is_looks_for_others_all_the_same(d, config, api):
+    first = Operator(d, config, "w0", "w")
+    until(first.leads, "it serves")
+    api.fail_selves = [403]
+    second = Operator(d, config, "x0", "x")
+    until(second.is_idle, "the second says that it is idle")
+    assert "does not tell who this operator is" in second.text(), second.text()
+    for x in (second, first):
+        assert x.stop() == 0
 
 
 def what_tenants_write_at_length_keeps_nobody_from_leading(d, config, api):
@@ -468,6 +479,7 @@ def main():
                                   an_account_that_cannot_be_asked_about_keeps_nobody_idle,
                                   who_it_is_is_asked_until_it_is_told,
                                   an_api_server_that_cannot_tell_who_it_is_is_asked_once,
+                                  who_may_not_ask_who_it_is_looks_for_others_all_the_same,
                                   what_tenants_write_at_length_keeps_nobody_from_leading,
                                   a_namespace_with_a_release_of_its_own_is_left_to_it,
                                   a_namespace_of_another_is_not_served_while_that_is_not_known,
