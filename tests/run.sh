@@ -17,8 +17,8 @@ export CK_VERBOSITY=${CK_VERBOSITY:-normal} CK_DEFAULT_TIMEOUT=${CK_DEFAULT_TIME
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 export CK_TAP_LOG_FILE_NAME
-# Sanitizers cost a factor of ten: claims made at many points are made at every eighth, others in each run, and
-# limits are later.  They look for leaks, and forget what they know, once a process: all cases of a program share one.
+# Sanitizers cost a factor of ten: claims made at many points are made at every eighth, those of some tables at every
+# fourth row (tests/common/fx_check.h), others in each run, and limits are later.  They look for leaks, and forget what they know, once a process: all cases of a program share one.
 case $out in */asan | */tsan)
 	export CK_FORK=no CK_TIMEOUT_MULTIPLIER=5 WB_SAMPLE=${WB_SAMPLE:-8} T_LIMIT=${T_LIMIT:-900}
 	export WB_SAMPLE_AT=${WB_SAMPLE_AT:-$((RANDOM % WB_SAMPLE))}
