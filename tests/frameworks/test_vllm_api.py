@@ -4,13 +4,16 @@ through vLLM's four calls what to do while the weights go through agents.  After
 worker of the engine is byte by byte what the trainer exported, and, where this is looked at, it generates what an engine
 generates that was started from the export."""
 import os
+import signal
 import subprocess
 import sys
 
 from fx import VERSIONS, WAIT, Cluster, Deployment, base_env, make_model, python, run
+from vllm_api import Client
 
 
 def deploy(c, model, n_senders, per_engine, n=2, generates=False, **more):
+    """The engine, and what starts the trainer's ranks; they may be told other things each time."""
     make_model(model, c.path("model"))
     os.mkdir(c.path("exports"))
     d = Deployment(c, n_senders, per_engine)
@@ -18,15 +21,16 @@ def deploy(c, model, n_senders, per_engine, n=2, generates=False, **more):
               "calls": c.path("calls"), "wait": WAIT}
     r = d.worker("vllm", "llm", "serve", role="engine", group="e0", n=per_engine, generates=generates, **common)
     r.expect("listening", WAIT)
-    return r, [d.worker("vllm", f"trainer{i}", "train", role="trainer", rank=i, n=n, group="t", dtype="float32",
-                        engine_socket=c.agents["serve"].socket, **common, **more) for i in range(n)]
+    common.update(role="trainer", n=n, group="t", dtype="float32", engine_socket=c.agents["serve"].socket, **more)
+    return r, lambda **said: [d.worker("vllm", f"trainer{i}", "train", rank=i, **{**common, **said}) for i in range(n)]
 
 
 def updates(model, n_senders, per_engine, **more):
     python("torch")
     python("vllm")
     with Cluster() as c:
-        r, t = deploy(c, model, n_senders, per_engine, **more)
+        r, trainers = deploy(c, model, n_senders, per_engine, **more)
+        t = trainers()
         for version in range(1, VERSIONS + 1):
             m = r.expect(rf"received {version}: (\d+) tensors in {per_engine} workers, (\d+) as before", WAIT)
             assert int(m[1]) > 10 and int(m[2]) == 0, m[0]
@@ -44,6 +48,27 @@ def updates(model, n_senders, per_engine, **more):
 
 def a_trainer_sends_its_shards():
     updates("llama", 2, 2, gives="sender", numbered=True, generates=True)
+
+
+def a_trainer_that_was_killed_is_started_again():
+    """In the middle of its calls; to the engine, which it had connected, the new one's calls are like the first one's."""
+    python("torch")
+    python("vllm")
+    with Cluster() as c:
+        r, trainers = deploy(c, "llama", 1, 1, n=1, gives="sender")
+        t, = trainers(dies=2)
+        print(r.expect("received 1: .* 0 as before", WAIT)[0], flush=True)
+        assert t.wait(WAIT) == -signal.SIGKILL
+        try:
+            Client(c.path("calls")).init_weight_transfer_engine({"engine": "e1"})
+        except RuntimeError as e:
+            assert "this engine is connected already, as Init(engine='e0'" in str(e), e
+        else:
+            raise AssertionError("an engine took another name")
+        t, = trainers(first=2, model=c.path("exports/v1"), group="t-again")
+        t.expect("^connected", WAIT)
+        print(r.expect("received 2: .* 0 as before", WAIT)[0], flush=True)
+        assert t.wait(WAIT) == r.wait(WAIT) == 0
 
 
 def a_trainer_without_anything_to_send_is_told():
@@ -66,5 +91,5 @@ def after_a_transfer_that_failed_the_next_one_can_be_sent():
 
 if __name__ == "__main__":
     tests = [after_a_transfer_that_failed_the_next_one_can_be_sent, a_trainer_sends_its_shards,
-             a_trainer_without_anything_to_send_is_told]
+             a_trainer_that_was_killed_is_started_again, a_trainer_without_anything_to_send_is_told]
     run(*[t for t in tests if not sys.argv[1:] or t.__name__ in sys.argv[1:]])

@@ -19,8 +19,8 @@ def what_the_engine_refuses_the_trainer_says_at_once():
     python("torch")
     python("vllm")
     with Cluster() as c:
-        _, t = deploy(c, "qwen3-moe", 1, 1, n=1, gives="sender")
-        print(t[0].expect(r"^error .*holds experts, which .* does not load anew", 60.0, reject="^connected")[0])
+        _, trainers = deploy(c, "qwen3-moe", 1, 1, n=1, gives="sender")
+        print(trainers()[0].expect(r"^error .*holds experts, which .* does not load anew", 60.0, reject="^connected")[0])
 
 
 if __name__ == "__main__":

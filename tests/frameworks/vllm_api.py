@@ -3,12 +3,14 @@
 
 role trainer: a rank under FSDP2, which vLLM's WeightTransferTrainerFactory makes the sender of.  `gives` says what of: its
 module's adapter (sender), or vLLM's own ModuleSource (source), as a trainer has it that does not know of WeightBridge.
+`first`: the version to begin with (1).  `dies`: the version in the middle of whose calls it is killed.
 role engine: vLLM's whole LLM, which does what comes over a Unix socket, `calls`: the four calls of vLLM's client.
 
 After each update every tensor that a worker of the engine has received is byte by byte what the trainer exported; with
 `generates` it is seen at the end that the engine has generated what one generates that was started from the export."""
 import json
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -75,7 +77,10 @@ def train(said):
     worker = frameworks.FSDP2(said)
     engine = make(said, worker, Client(said["calls"]))
     print("connected", flush=True)
-    for version in range(1, said["versions"] + 1):
+    for version in range(said.get("first", 1), said["versions"] + 1):
+        if version == said.get("dies"):
+            engine.client.start_weight_update()
+            os.kill(os.getpid(), signal.SIGKILL)
         worker.step()
         worker.export(os.path.join(said["exports"], f"v{version}"))
         sent = engine.send_weights(*([version] if said.get("numbered") else []))
@@ -97,7 +102,7 @@ class Served:
 
     def obey(self, name, *args):
         getattr(self.llm, name)(*args)
-        if name == "finish_weight_update":
+        if name == "finish_weight_update" and any(args):  # it is told no version where nothing has come
             self.llm.reset_prefix_cache()
             self.compare(len(self.was), *args)
             self.was.append(self.generate())

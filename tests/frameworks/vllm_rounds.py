@@ -64,11 +64,14 @@ CASES = [
     ("an end that is not known", [(1, UNKNOWN, True, OutcomeUnknown), (2, None, True, 2), (3, None, True, 3)]),
     ("nothing was sent", [(1, None, True, 1), (2, ABORTED, False, TransferAborted), (2, None, True, 2)]),
     ("nothing was sent of a version too high", [(1, None, True, 1), (5, ABORTED, False, TransferAborted), (2, None, True, 2)]),
+    # of a trainer that was killed in the middle of an update, and started again
+    ("an update that was left open", [(5, None, True, 5), (6, None, True, 6)]),
     ("so at first", [(5, ABORTED, False, TransferAborted), (2, None, True, WeightBridgeError), (5, None, True, 5)]),
 ]
 
 for name, calls in CASES:
     engine = Engine()
+    engine.is_active = "left open" in name
     sender = Sender(engine, [c[1:3] for c in calls if c[3] is not WeightBridgeError])
     trainer = vllm_trainer.Trainer.trainer_init(vllm_trainer.TrainerInit(rank=0, sender=sender, timeout=TIMEOUT), client=engine)
     for version, _, _, want in calls:

@@ -23,7 +23,7 @@ changes what such a model says).
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from vllm.distributed.weight_transfer.base import (WeightTransferEngine, WeightTransferInitInfo,
@@ -69,13 +69,17 @@ class Engine(WeightTransferEngine):
 
     def __init__(self, config, vllm_config, device, model):
         super().__init__(config, vllm_config, device, model)
-        self.receiver = self.update = None
+        self.receiver = self.update = self._init = None
         self._tensors = {}
 
     def init_transfer_engine(self, init_info):
-        """Attaches to the agent; on return the plan is there."""
+        """Attaches to the agent; on return the plan is there.  A trainer that was started again says the same once more: then
+        this engine keeps its place, and the trainer waits for the plan that has both."""
+        same = replace(init_info, timeout=None)
         if self.receiver is not None:
-            raise WeightBridgeError("this engine is connected already")
+            if same != self._init:
+                raise WeightBridgeError(f"this engine is connected already, as {self._init}")
+            return
         if torch.device(self.device).type != "cpu":
             raise WeightBridgeError(f"the model is on {self.device}: only memory of the CPU can be attached")
         _refuse_experts(self.model)
@@ -93,6 +97,7 @@ class Engine(WeightTransferEngine):
         except BaseException:
             self.receiver = None
             raise
+        self._init = same
 
     def _keep(self, weights):
         for name, tensor in weights:

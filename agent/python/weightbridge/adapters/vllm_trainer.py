@@ -97,7 +97,7 @@ class Trainer(TrainerWeightTransferEngine):
 
     def _prepare(self, init):
         self._timeout, self._adapter, self._kept, self._round = init.timeout, init.sender, None, None
-        self._is_open = False  # vLLM takes update_weights and finish_weight_update, and no other start
+        self._is_open = None  # vLLM takes update_weights and finish_weight_update, and no other start; None: not known
         self._last, self._from = None, None  # the last version that is known to be sent; the least that is waited for
         if init.sender is not None:
             return
@@ -160,10 +160,20 @@ class Trainer(TrainerWeightTransferEngine):
         if self._is_open:  # since a transfer that failed here, and may have come to the engine
             with contextlib.suppress(Exception):
                 self.client.finish_weight_update()
-        self.client.start_weight_update()
-        self._is_open = True
+        self._start()
         self._from = version if self._last is None else self._last + 1
         self._round = _Call(self.client.update_weights, {"timeout": self._timeout, "version": self._from})
+
+    def _start(self):
+        try:
+            self.client.start_weight_update()
+        except Exception:
+            if self._is_open is not None:
+                raise
+            with contextlib.suppress(Exception):  # of an update that a trainer before this one left open
+                self.client.finish_weight_update()
+            self.client.start_weight_update()
+        self._is_open = True
 
     def shutdown(self):
         adapter, self._adapter = self._adapter, None
