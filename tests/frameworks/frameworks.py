@@ -34,6 +34,8 @@ def read(folder):
 class Worker:
     def __init__(self, said):
         self.said, self.common = said, {"socket": said["socket"], "connect_timeout": 120.0}
+        if "maps" in said:
+            self.common["cache_dir"] = said["maps"]
         with open(os.path.join(said["model"], "config.json"), encoding="utf-8") as f:
             self.words = json.load(f)["vocab_size"]
         torch.set_num_threads(1)

@@ -137,7 +137,7 @@ ROWS = [
     ("qwen3-moe", "Megatron EP2 DDP", "Transformers"),
 ]
 
-# Rows in which the last rank of the engine is killed between the two updates.
+# Rows in which a rank is killed between the two updates: the last of the engine, and in another run the first of the trainer.
 KILLED = [
     ("llama-tied", "FSDP2 on 2 ranks", "vLLM TP2"),
     ("qwen3-moe", "Megatron TP2", "SGLang TP2"),

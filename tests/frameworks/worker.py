@@ -8,9 +8,11 @@ that export.  role peer: is there, for the process groups of a rank that was sta
 What it says to the test is a line each, "error ..." when something is wrong.
 
 first: the version to begin with (1).  paced: versions that wait for lines on the standard input.  A trainer waits for one
-each time that it tries to send such a version: where the transfer fails it says so, and tries again at the next line.  A
-rollout waits for one, and then says that no update has come and that nothing has changed, before it waits for the update.
-moves: a version before which the trainer's parameters get other memory.  begin: a file that is there when trainers may send."""
+each time that it tries to send such a version, "send 3" for 3 seconds at most: where that fails it says so, and tries again
+at the next line; at "step" it trains on instead.  A rollout waits for one, and then says that no update has come and that
+nothing has changed, before it waits for the update.
+moves: a version before which the trainer's parameters get other memory.  begin: a file that is there when trainers may send.
+maps: a folder where a trainer's source maps are kept."""
 import json
 import os
 import signal
@@ -54,18 +56,22 @@ def train(worker, said):
     sender.connect()
     assert worker.content() == before, "connect() did not leave all as it was"
     exact(worker, sender.source_map, pads)
-    print("connected", flush=True)
+    print("connected" + (", its map was kept" if "map from the cache" in sender.source_map.report() else ""), flush=True)
     while "begin" in said and not os.path.exists(said["begin"]):
         time.sleep(0.01)  # until engines have seen that nothing comes
-    for version in range(1, said["versions"] + 1):
+    for version in range(said.get("first", 1), said["versions"] + 1):
         before = worker.places()
         worker.step()
         worker.export(os.path.join(said["exports"], f"v{version}"))
         if said.get("moves") == version:
             before = moved(worker, sender, version)
-        send(sender, version, version in said.get("paced", ()))
+        sent = send(sender, version, version in said.get("paced", ()))
+        if not sent:
+            worker.step()
+            worker.export(os.path.join(said["exports"], "never"))
+            raise AssertionError("it trained on without the others")
         assert worker.places() == before, "a parameter has moved"
-        print(f"sent {version}", flush=True)
+        print(f"sent {version}, transfer {sent.transfer}", flush=True)
     sender.close()
 
 
@@ -112,15 +118,20 @@ def exact(worker, found, pads):
 
 
 def send(sender, version, paced):
-    from weightbridge.errors import TransferFailed
+    """The transfer; None when a line said to train on."""
+    from weightbridge.errors import TransferFailed, WeightBridgeTimeout
 
+    patience = None
     while True:
         if paced:
             print(f"ready {version}", flush=True)
-            sys.stdin.readline()
+            what, *seconds = sys.stdin.readline().split() or ["send"]
+            if what == "step":
+                return None
+            patience = float(seconds[0]) if seconds else None
         try:
-            return sender.send_weights(version).wait()
-        except TransferFailed as e:
+            return sender.send_weights(version, timeout=patience).wait(patience)
+        except (TransferFailed, WeightBridgeTimeout) as e:
             if not paced:
                 raise
             print(f"not sent {version}: {type(e).__name__}: {e}", flush=True)
