@@ -17,7 +17,9 @@
 #include <unistd.h>
 
 #define WORDS_MAX 512
+#define UNKNOWN 0xff00 /* status of one that others have reaped: it did not end well */
 #define REAP_MS 2000
+#define READS_MAX 16 /* an event: one that writes faster than we read does not keep the loop */
 
 /* What comes from one of its descriptors. */
 struct stream {
@@ -53,13 +55,22 @@ static void keep(struct stream *s, const char *data, size_t n)
 	s->is_cut |= take < n;
 }
 
-/* True: something came. */
-static bool read_all(struct stream *s)
+static void end_stream(struct stream *s)
+{
+	wb_watch_destroy(s->watch);
+	s->watch = NULL;
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+}
+
+/* At most so many reads.  True: something came. */
+static bool read_some(struct stream *s, uint64_t reads)
 {
 	bool is_new = false;
 	char data[4096];
 
-	while (s->fd >= 0) {
+	for (; s->fd >= 0 && reads; reads--) {
 		ssize_t n = read(s->fd, data, sizeof(data));
 
 		if (n < 0 && errno == EINTR)
@@ -67,10 +78,7 @@ static bool read_all(struct stream *s)
 		if (n < 0 && errno == EAGAIN)
 			break;
 		if (n <= 0) {
-			wb_watch_destroy(s->watch);
-			s->watch = NULL;
-			close(s->fd);
-			s->fd = -1;
+			end_stream(s);
 			break;
 		}
 		keep(s, data, (size_t)n);
@@ -85,7 +93,7 @@ static void stream_fired(void *cookie, int events)
 	struct wb_child *c = s->c;
 
 	(void)events;
-	if (read_all(s))
+	if (read_some(s, READS_MAX))
 		c->on_news(c->cookie);
 }
 
@@ -108,11 +116,29 @@ const char *wb_child_words(const struct wb_child *c)
 /* ---- its end ---------------------------------------------------------------------------------
  */
 
-static bool reap(struct wb_child *c)
+/* @how: WNOHANG, or 0: until it has ended. */
+static bool reap(struct wb_child *c, int how)
 {
-	if (!c->is_over && c->pid > 0 && waitpid(c->pid, &c->status, WNOHANG) == c->pid)
-		c->is_over = true;
+	pid_t got = 0;
+
+	if (c->is_over || c->pid <= 0)
+		return c->is_over;
+	do
+		got = waitpid(c->pid, &c->status, how);
+	while (got < 0 && errno == EINTR);
+	c->is_over = got != 0;
+	if (got < 0) /* ECHILD: the kernel, or somebody in this process, has reaped it */
+		c->status = UNKNOWN;
 	return c->is_over;
+}
+
+/* All that is kept of what it left.  What others hold of its output, who may live on and write, is
+ * not waited for. */
+static void read_rest(struct stream *s)
+{
+	while (s->fd >= 0 && !s->is_cut && read_some(s, 1))
+		;
+	end_stream(s);
 }
 
 static void process_fired(void *cookie, int events)
@@ -120,11 +146,11 @@ static void process_fired(void *cookie, int events)
 	struct wb_child *c = cookie;
 
 	(void)events;
-	if (!reap(c))
+	if (!reap(c, WNOHANG))
 		return;
 	wb_watch_set(c->watch, 0);
-	(void)read_all(&c->out);
-	(void)read_all(&c->err);
+	read_rest(&c->out);
+	read_rest(&c->err);
 	c->on_news(c->cookie);
 }
 
@@ -140,15 +166,17 @@ bool wb_child_is_well(const struct wb_child *c)
 
 void wb_child_kill(struct wb_child *c)
 {
-	if (!c->is_over && c->pid > 0) /* not reaped yet: the number is still its own */
+	if (c->is_over || c->pid <= 0)
+		return;
+	if (c->process >= 0) /* that is no other's, whoever has reaped it */
+		(void)syscall(SYS_pidfd_send_signal, c->process, SIGKILL, NULL, 0);
+	else
 		(void)kill(c->pid, SIGKILL);
 }
 
 static void stream_finish(struct stream *s)
 {
-	wb_watch_destroy(s->watch);
-	if (s->fd >= 0)
-		close(s->fd);
+	end_stream(s);
 	wb_free(s->text);
 }
 
@@ -160,9 +188,10 @@ void wb_child_destroy(struct wb_child *c)
 		return;
 	wb_child_kill(c);
 	p = (struct pollfd){.fd = c->process, .events = POLLIN};
-	if (!reap(c) && c->process >= 0) {
+	/* Without a pidfd it could not be followed, and has only just begun: its end is near. */
+	if (!reap(c, c->process >= 0 ? WNOHANG : 0) && c->process >= 0) {
 		(void)poll(&p, 1, REAP_MS);
-		(void)reap(c);
+		(void)reap(c, WNOHANG);
 	}
 	wb_watch_destroy(c->watch);
 	if (c->process >= 0)
@@ -218,7 +247,8 @@ static int spawn(struct wb_child *c, const struct wb_child_opts *o, const int fd
 	return rc;
 }
 
-/* Where memory is short the kernel takes this one, and not who has started it. */
+/* Where the kernel ends one process for want of memory it takes this one, and not who has started
+ * it. */
 static void offer(pid_t pid)
 {
 	char path[64];
@@ -249,6 +279,19 @@ static int follow(struct wb_child *c, struct wb_loop *loop)
 	return rc;
 }
 
+/* Where SIGCHLD is ignored, which execve() hands down, the kernel reaps what ends, and nobody hears
+ * how it did. */
+static void want_children(void)
+{
+	struct sigaction now;
+
+	if (sigaction(SIGCHLD, NULL, &now) < 0 ||
+		(now.sa_handler != SIG_IGN && !(now.sa_flags & SA_NOCLDWAIT)))
+		return;
+	now = (struct sigaction){.sa_handler = SIG_DFL};
+	(void)sigaction(SIGCHLD, &now, NULL);
+}
+
 /* The pipes, the program, and what it is to read. */
 static int start(struct wb_child *c, struct wb_loop *loop, const struct wb_child_opts *o)
 {
@@ -258,6 +301,7 @@ static int start(struct wb_child *c, struct wb_loop *loop, const struct wb_child
 		rc = -errno;
 	c->out.fd = out[0];
 	c->err.fd = said[0];
+	want_children();
 	if (rc == 0)
 		rc = spawn(c, o, (const int[]){in[0], out[1], said[1]});
 	if (rc == 0) {

@@ -6,8 +6,11 @@
  *
  * It gets a text on its standard input.  What it writes to standard output is kept up to a bound,
  * of standard error the beginning; what is more is read and thrown away, so that it never waits for
- * us.  It has no other descriptor of ours, no signal blocked, and is what the kernel ends first
- * when memory is short.
+ * us.  It has no other descriptor of ours, and no signal blocked.
+ *
+ * Memory: where the kernel ends one process for want of it, it takes this one first.  Where it ends
+ * all of a control group at once (memory.oom.group, as kubelet sets it for containers) it takes us
+ * as well: who starts a program has to know that there is room for it.
  *
  * It is started without a copy of this process's memory (posix_spawn, which shares it until the new
  * program runs) and not by uv_spawn, which forks: a fork of a process with gigabytes takes long,
@@ -35,7 +38,8 @@ struct wb_child_opts {
 	void *cookie;
 };
 
-/** wb_child_start - start a program.  0; -ENOENT, -EACCES, ... of the program, -ENOSYS (a kernel
+/** wb_child_start - start a program.  SIGCHLD, if it is ignored, is not any more: how the program
+ *  ends could not be known.  0; -ENOENT, -EACCES, ... of the program, -ENOSYS (a kernel
  *  without pidfd), -EMFILE, -EAGAIN, -ENOMEM, with a sentence.  Release with wb_child_destroy(). */
 int wb_child_start(struct wb_loop *loop, const struct wb_child_opts *o, struct wb_child **out,
 	struct wb_err *err);
@@ -45,9 +49,10 @@ const char *wb_child_output(const struct wb_child *c);
 bool wb_child_is_cut(const struct wb_child *c);
 /** wb_child_words - the first line that it has written to standard error, or "". */
 const char *wb_child_words(const struct wb_child *c);
-/** wb_child_is_over - it has ended, and all that it has written is here. */
+/** wb_child_is_over - it has ended, and all that it has written is here, as far as it is kept. */
 bool wb_child_is_over(const struct wb_child *c);
-/** wb_child_is_well - it has ended by itself, with exit status 0. */
+/** wb_child_is_well - it has ended by itself, with exit status 0; false where somebody else in this
+ *  process has reaped it. */
 bool wb_child_is_well(const struct wb_child *c);
 /** wb_child_kill - SIGKILL; its end is told as any other.  Nothing when it is over. */
 void wb_child_kill(struct wb_child *c);

@@ -14,12 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static struct wb_child *child;
 static struct wb_err err;
 static int news, ends;
+static wb_loop_fn news_fn; /* NULL = on_news() */
 
 static void on_news(void *cookie)
 {
@@ -38,7 +40,7 @@ static int start(const char *file, const char *script, const char *input, size_t
 		.input = input,
 		.input_bytes = strlen(input),
 		.output_max = output_max,
-		.on_news = on_news};
+		.on_news = news_fn ? news_fn : on_news};
 
 	snprintf(text, sizeof(text), "%s", script);
 	news = ends = 0;
@@ -130,6 +132,75 @@ START_TEST(the_kernel_takes_it_first_where_memory_is_short)
 }
 END_TEST
 
+enum { PIPES = 6 }; /* descriptors of its pipes, both ends */
+
+/* As of a process that has opened all it may, or whose kernel has no pidfd. */
+START_TEST(one_that_cannot_be_followed_is_killed_and_reaped)
+{
+	struct rlimit all, few;
+	int fd[PIPES], top = 0;
+
+	for (int i = 0; i < PIPES; i++) {
+		fd[i] = dup(STDERR_FILENO);
+		top = WB_MAX(top, fd[i]);
+	}
+	for (int i = 0; i < PIPES; i++)
+		close(fd[i]);
+	ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &all), 0);
+	few = (struct rlimit){(rlim_t)top + 1, all.rlim_max};
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	ck_assert_int_eq(start("/bin/sh", "while :; do :; done", "", 100), -EMFILE);
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &all), 0);
+	ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+}
+END_TEST
+
+START_TEST(how_it_ends_is_known_although_sigchld_was_ignored)
+{
+	signal(SIGCHLD, SIG_IGN); /* as who has started us left it */
+	run("exit 0", "", 100);
+	ck_assert(wb_child_is_well(child));
+	end();
+}
+END_TEST
+
+START_TEST(one_that_somebody_else_has_reaped_is_over_but_not_well)
+{
+	ck_assert_int_eq(start("/bin/sh", "read x; exit 0", "\n", 100), 0);
+	signal(SIGCHLD, SIG_IGN);
+	fx_loop_until(&ends, 1);
+	signal(SIGCHLD, SIG_DFL);
+	ck_assert(!wb_child_is_well(child));
+	end();
+}
+END_TEST
+
+enum { MUCH = 4 << 20, TURN = 16 * 4096 };
+
+static size_t longest, before;
+
+static void on_much(void *cookie)
+{
+	size_t now = strlen(wb_child_output(child));
+
+	if (!wb_child_is_over(child))
+		longest = WB_MAX(longest, now - before);
+	before = now;
+	on_news(cookie);
+}
+
+/* Who writes without an end would keep the loop, and what it writes is more than one turn takes. */
+START_TEST(one_that_writes_fast_gets_a_part_of_each_turn)
+{
+	news_fn = on_much;
+	run("yes | head -c 4194304", "", MUCH);
+	ck_assert_uint_eq(before, MUCH);
+	ck_assert_uint_le(longest, TURN);
+	ck_assert(!wb_child_is_cut(child));
+	end();
+}
+END_TEST
+
 START_TEST(a_program_that_is_not_there_is_named)
 {
 	ck_assert_int_eq(start("/nowhere/sh", "", "", 100), -ENOENT);
@@ -151,6 +222,10 @@ int main(void)
 	tcase_add_test(t, one_that_runs_is_killed_and_reaped_with_its_owner);
 	tcase_add_test(t, it_has_no_descriptor_of_ours_and_no_signal_blocked);
 	tcase_add_test(t, the_kernel_takes_it_first_where_memory_is_short);
+	tcase_add_test(t, one_that_cannot_be_followed_is_killed_and_reaped);
+	tcase_add_test(t, how_it_ends_is_known_although_sigchld_was_ignored);
+	tcase_add_test(t, one_that_somebody_else_has_reaped_is_over_but_not_well);
+	tcase_add_test(t, one_that_writes_fast_gets_a_part_of_each_turn);
 	tcase_add_test(t, a_program_that_is_not_there_is_named);
 	suite_add_tcase(s, t);
 	return fx_run(s);
