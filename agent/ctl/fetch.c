@@ -225,6 +225,7 @@ int wb__ctl_fetch_json(
 	int rc;
 
 	wb_buf_init(&b, 64u << 20);
+	b.is_secret = strchr(path, '?') != NULL; /* it may have a ticket and a key */
 	rc = wb__ctl_fetch(addr, path, object, &b, err);
 	if (rc == 0) {
 		*out = json_loadb((const char *)b.data, b.len, JSON_REJECT_DUPLICATES, &why);

@@ -232,6 +232,7 @@ static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, con
 	struct wb_http_reply r = {
 		.status = MHD_HTTP_OK, .content_type = "text/plain; charset=utf-8"};
 	struct head head;
+	void (*put)(void *);
 	uint8_t *data;
 	size_t bytes;
 	int rc;
@@ -255,11 +256,12 @@ static enum MHD_Result answer(struct wb_http *h, struct wb_http_request *rq, con
 		wb_buf_finish(&r.body);
 		return reply_lent(conn, &head, &r.lent);
 	}
+	put = r.body.is_secret ? wb_free_wiped : wb_free; /* wb_buf_take() forgets it */
 	rc = wb_buf_take(&r.body, &data, &bytes);
 	if (rc < 0)
 		return reply_text(conn, MHD_HTTP_INTERNAL_SERVER_ERROR, wb_strerror(rc));
 	return reply_lent(conn, &head,
-		&(struct wb_lent){.data = data, .bytes = bytes, .put = wb_free, .cookie = data});
+		&(struct wb_lent){.data = data, .bytes = bytes, .put = put, .cookie = data});
 }
 
 /* The request has come: from now on the deadlines are those for the answer. */

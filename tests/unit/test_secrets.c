@@ -7,11 +7,14 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "net/http.h"
+#include "net/loop.h"
 #include "operator-shim/kube/http.h"
 #include "operator-shim/kube/token.h"
 #include "tests/common/fx_check.h"
 #include "tests/common/fx_serve.h"
 
+#include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define BYTES 64 /* of the secret; a freed block loses its first 16 to the allocator */
@@ -243,6 +247,57 @@ START_TEST(the_question_about_a_reader_leaves_none)
 }
 END_TEST
 
+/* ---- a page ------------------------------------------------------------------------------------
+ */
+
+static int serve_secret(
+	void *cookie, const char *path, struct wb_http_request *rq, struct wb_http_reply *r)
+{
+	char *token = tell();
+
+	(void)cookie;
+	(void)path;
+	(void)rq;
+	r->body.is_secret = true;
+	wb_buf_printf(&r->body, "{\"key\":\"%s\"}\n", token);
+	forget(token);
+	return 0;
+}
+
+/* As the ticket and key of a measurement, which the agent has for as long as it sends them. */
+START_TEST(a_page_that_was_sent_leaves_none)
+{
+	const struct wb_http_opts o = {.host = "127.0.0.1", .fn = serve_secret};
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char *page = calloc(1, 4096);
+	struct wb_err err = {0};
+	struct wb_loop *loop;
+	struct wb_http *h;
+	size_t n = 0;
+
+	ck_assert_int_eq(wb_loop_create(&loop, &err), 0);
+	ck_assert_msg(wb_http_start(loop, &o, &h, &err) == 0, "%s", err.msg);
+	sa.sin_port = htons(wb_http_port(h));
+	ck_assert_int_eq(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	ck_assert_int_gt(write(fd, "GET / HTTP/1.0\r\n\r\n", 18), 0);
+	while (!strstr(page, "\"}\n")) {
+		ssize_t got = recv(fd, page + n, 4095 - n, MSG_DONTWAIT);
+
+		ck_assert(got > 0 || (got < 0 && errno == EAGAIN));
+		n += got > 0 ? (size_t)got : 0;
+		wb_loop_run_once(loop, got < 0);
+	}
+	ck_assert_uint_eq(search(page, n), 1);
+	explicit_bzero(page, 4096);
+	free(page);
+	close(fd);
+	wb_http_stop(h);
+	wb_loop_destroy(loop);
+	ck_assert_uint_eq(copies(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *su = suite_create("secrets");
@@ -255,6 +310,7 @@ int main(void)
 	tcase_add_test(t, a_file_that_is_too_large_leaves_none);
 	tcase_add_loop_test(t, the_hello_of_an_agent_leaves_none, 0, 2);
 	tcase_add_test(t, the_question_about_a_reader_leaves_none);
+	tcase_add_test(t, a_page_that_was_sent_leaves_none);
 	suite_add_tcase(su, t);
 	return fx_run(su);
 }
