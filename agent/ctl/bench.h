@@ -40,6 +40,7 @@
 #define WB__BENCH_READS 512u /* of a chunk, one after the other: the one answer weighs little */
 #define WB__BENCH_READ_BYTES 64u /* of each */
 
+#define WB__BENCH_MEMCPY_BYTES (32ull << 20) /* of each of two buffers, from one to the other */
 #define WB__BENCH_MEMORY (64ull << 20) /* of a source, where --memory says nothing */
 
 enum wb__bench_ask {
@@ -67,7 +68,6 @@ struct wb__bench_sweep {
 	uint32_t n;
 	uint32_t rails_max, depth_max;
 	uint64_t bytes_max; /* of a chunk */
-	uint64_t landing_bytes; /* that the receiver needs: page for page, no two chunks in one */
 	uint64_t point_ns, latency_ns; /* time for each; those of latency need no more than a second
 					*/
 };
@@ -87,6 +87,13 @@ struct wb__bench_result {
 /** wb__bench_sweep - the points that @b asks for.  0; -EINVAL names the option and what it may be.
  */
 int wb__bench_sweep(const struct wb__ctl_bench *b, struct wb__bench_sweep *out, struct wb_err *err);
+/** wb__bench_is_same_run - are two points measured by one transport? */
+bool wb__bench_is_same_run(const struct wb__bench_point *a, const struct wb__bench_point *b);
+/** wb__bench_landing - bytes that the receiver needs for the run which begins with point @i: page
+ *  for page, no two chunks in one. */
+uint64_t wb__bench_landing(const struct wb__bench_sweep *s, uint32_t i);
+/** wb__bench_room - bytes that the receiver needs at one time: two runs in a row overlap. */
+uint64_t wb__bench_room(const struct wb__bench_sweep *s);
 /** wb__bench_point_text - "1 MiB, 16 deep, 2 rails, sums on" into @out; returns it. */
 const char *wb__bench_point_text(const struct wb__bench_point *p, char out[static 64]);
 /** wb__bench_size_text - "64 B", "1.5 MiB" into @out; returns it. */

@@ -66,18 +66,22 @@ static int check_room(const struct query *q, struct wb_err *err)
 /* ---- the agent of this container ---------------------------------------------------------------
  */
 
-/* How much memory a source needs for this, and how many rails. */
-static int take_needs(
-	const struct wb__ctl_bench *b, uint64_t *memory, uint32_t *rails, struct wb_err *err)
+struct needs {
+	uint64_t memory, landing; /* of a source, and of the receiver */
+	uint32_t rails;
+};
+
+static int take_needs(const struct wb__ctl_bench *b, struct needs *out, struct wb_err *err)
 {
 	struct wb__bench_sweep *s = wb_zalloc(1, sizeof(*s));
 	uint64_t ns;
 	int rc = s ? wb__bench_sweep(b, s, err) : wb_err_set(err, -ENOMEM, "no memory");
 
 	if (rc == 0) {
-		*memory = WB_MAX(WB__BENCH_MEMORY, s->bytes_max);
-		*rails = s->rails_max;
-		rc = wb__bench_memory(b, memory, err);
+		out->memory = WB_MAX(WB__BENCH_MEMORY, s->bytes_max);
+		out->landing = wb__bench_room(s);
+		out->rails = s->rails_max;
+		rc = wb__bench_memory(b, &out->memory, err);
 	}
 	if (rc == 0)
 		rc = wb__bench_seconds("seconds", b->seconds, 0.1, SECONDS, &ns, err);
@@ -95,9 +99,8 @@ static int ask_here(const struct wb__ctl_bench *b, json_t **out, struct wb_err *
 	struct query q = {.at = 0};
 	char text[32], number[32];
 	const char *agent = wb__ctl_agent(&own, text);
-	uint64_t memory = 0;
-	uint32_t rails = 0;
-	int rc = take_needs(b, &memory, &rails, err);
+	struct needs need = {0};
+	int rc = take_needs(b, &need, err);
 
 	if (rc < 0)
 		return rc;
@@ -109,9 +112,11 @@ static int ask_here(const struct wb__ctl_bench *b, json_t **out, struct wb_err *
 			"(kubectl exec POD -c weightbridge-agent -- wbctl bench --to %s)",
 			b->to, b->to);
 	put_value(&q, "/tickets?bench=", b->to);
-	snprintf(number, sizeof(number), "%" PRIu64, memory);
+	snprintf(number, sizeof(number), "%" PRIu64, need.memory);
 	put_value(&q, "&memory=", number);
-	snprintf(number, sizeof(number), "%" PRIu32, rails);
+	snprintf(number, sizeof(number), "%" PRIu64, need.landing);
+	put_value(&q, "&landing=", number);
+	snprintf(number, sizeof(number), "%" PRIu32, need.rails);
 	if (b->rails)
 		put_value(&q, "&rails=", number);
 	if (b->transport)
@@ -212,6 +217,18 @@ static int measure(const struct wb__ctl_opts *o, const json_t *ticket, const jso
 	return wb__bench_receiver(&run, err);
 }
 
+/* What the kernel takes first where it ends one process of the agent's container for want of
+ * memory. */
+static void offer(void)
+{
+	FILE *f = fopen("/proc/self/oom_score_adj", "we");
+
+	if (!f)
+		return;
+	fputs("1000", f);
+	(void)fclose(f);
+}
+
 /* The source of the last measurement may be ending just now. */
 static int ask_both(
 	const struct wb__ctl_opts *o, json_t **ticket, json_t **answer, struct wb_err *err)
@@ -235,8 +252,11 @@ static int ask_both(
 int wb__bench_from_agent(const struct wb__ctl_opts *o, struct wb_err *err)
 {
 	json_t *ticket = NULL, *answer = NULL;
-	int rc = ask_both(o, &ticket, &answer, err);
+	int rc;
 
+	offer();
+	json_set_alloc_funcs(wb_alloc, wb_free_wiped); /* pages with a ticket and a key */
+	rc = ask_both(o, &ticket, &answer, err);
 	if (rc == 0)
 		rc = measure(o, ticket, answer, err);
 	json_decref(answer);

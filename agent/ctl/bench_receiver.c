@@ -14,7 +14,6 @@
 
 #define TIMES_MAX 65536 /* kept of a point: the last ones */
 #define CHUNKS_MIN 4 /* counted of a point, whatever time that takes */
-#define MEMCPY_BYTES (64u << 20)
 #define MEMCPY_TIMES 21
 #define EVENTS 64
 #define GIB 1073741824.0
@@ -391,11 +390,12 @@ static void free_run(struct run *r)
 	wb_free(r);
 }
 
-/* A transport with the rails of @p in place of @last, which ends when the new one is connected: the
- * source goes when nobody is. */
+/* A transport with the rails of point @i in place of @last, which ends when the new one is
+ * connected: the source goes when nobody is. */
 static struct run *with_rails(struct run *last, const struct wb__ctl_bench *b,
-	struct wb__bench_sheet *sheet, const struct wb__bench_point *p, struct wb_err *err)
+	struct wb__bench_sheet *sheet, uint32_t i, struct wb_err *err)
 {
+	const struct wb__bench_point *p = &sheet->sweep->point[i];
 	const char *shm = strcmp(sheet->transport, "shm") ? "0.0.0.0" : "@";
 	char endpoint[WB_XPORT_ENDPOINT_MAX];
 	struct run *r = new_run(&last->end, sheet->from);
@@ -407,7 +407,7 @@ static struct run *with_rails(struct run *last, const struct wb__ctl_bench *b,
 		r->end.what = WB_XPORT_LANDING;
 	if (rc == 0)
 		rc = wb__bench_open(&r->end, b, b->from ? b->from : shm, p->rails,
-			sheet->sweep->landing_bytes, p->is_read, err);
+			wb__bench_landing(sheet->sweep, i), p->is_read, err);
 	if (rc == 0)
 		rc = dial(r, endpoint, err);
 	if (rc == 0)
@@ -447,8 +447,8 @@ static int run_sweep(struct run *r, const struct wb__ctl_bench *b, struct wb__be
 		const struct wb__bench_point *p = &s->point[i];
 
 		show_progress(s, i);
-		if (!last || p->rails != last->rails || p->is_read != last->is_read)
-			r = with_rails(r, b, sheet, p, err);
+		if (!last || !wb__bench_is_same_run(last, p))
+			r = with_rails(r, b, sheet, i, err);
 		last = p;
 		rc = r ? measure(r, p, p->is_latency ? s->latency_ns : s->point_ns,
 				 &sheet->result[i], err)
@@ -464,17 +464,17 @@ static int run_sweep(struct run *r, const struct wb__ctl_bench *b, struct wb__be
 /* The machine's own yardstick: bytes a second that one thread copies; the median of some copies. */
 static double memcpy_rate(void)
 {
-	uint8_t *from = wb_alloc(MEMCPY_BYTES), *to = wb_alloc(MEMCPY_BYTES);
+	uint8_t *from = wb_alloc(WB__BENCH_MEMCPY_BYTES), *to = wb_alloc(WB__BENCH_MEMCPY_BYTES);
 	struct wb__bench_result r = {0};
 	uint64_t took[MEMCPY_TIMES];
 
 	if (from && to) {
-		memset(from, 1, MEMCPY_BYTES);
-		memset(to, 2, MEMCPY_BYTES);
+		memset(from, 1, WB__BENCH_MEMCPY_BYTES);
+		memset(to, 2, WB__BENCH_MEMCPY_BYTES);
 		for (size_t i = 0; i < MEMCPY_TIMES; i++) {
 			uint64_t begin = wb_now_ns(&wb_clock_real);
 
-			memcpy(to, from, MEMCPY_BYTES);
+			memcpy(to, from, WB__BENCH_MEMCPY_BYTES);
 			__asm__ volatile("" : : "r"(to) : "memory");
 			took[i] = wb_now_ns(&wb_clock_real) - begin;
 		}
@@ -482,7 +482,7 @@ static double memcpy_rate(void)
 	}
 	wb_free(from);
 	wb_free(to);
-	return r.median_us > 0 ? MEMCPY_BYTES * 1e6 / r.median_us : 0;
+	return r.median_us > 0 ? WB__BENCH_MEMCPY_BYTES * 1e6 / r.median_us : 0;
 }
 
 static int measure_all(const struct wb__ctl_opts *o, struct wb__bench_sweep *sweep,
@@ -508,8 +508,9 @@ static int measure_all(const struct wb__ctl_opts *o, struct wb__bench_sweep *swe
 		return rc;
 	r = new_run(&like, endpoint);
 	wb__bench_close(&like);
-	sheet->memcpy_bytes_per_s = memcpy_rate();
 	rc = r ? run_sweep(r, &o->bench, sheet, err) : wb_err_set(err, -ENOMEM, "no memory");
+	if (rc == 0) /* now that nobody waits, and the landing is gone */
+		sheet->memcpy_bytes_per_s = memcpy_rate();
 	if (rc == 0 && wb__bench_show(sheet, o) < 0)
 		rc = wb_err_set(err, -ENOMEM, "no memory");
 	return rc;

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define SIZES "64Ki,1Mi,8Mi"
+/* Half the memory of that: it has to fit into what an agent has beside its buffers. */
+#define SIZES_OF_AGENT "64Ki,1Mi,4Mi"
 #define DEPTHS "1,16"
 #define SECONDS 10.0
 #define SECONDS_MAX 86400.0
@@ -78,22 +80,48 @@ int wb__bench_seconds(const char *option, const char *text, double least, double
 
 static int add(struct wb__bench_sweep *s, struct wb__bench_point p)
 {
-	uint64_t landing = p.depth * wb_align_up(p.bytes, PAGE);
-
 	if (s->n == WB__BENCH_POINTS_MAX)
 		return -E2BIG;
 	s->point[s->n++] = p;
 	s->rails_max = WB_MAX(s->rails_max, p.rails);
 	s->depth_max = WB_MAX(s->depth_max, p.depth);
 	s->bytes_max = WB_MAX(s->bytes_max, p.bytes);
-	s->landing_bytes = WB_MAX(s->landing_bytes, landing);
 	return 0;
+}
+
+bool wb__bench_is_same_run(const struct wb__bench_point *a, const struct wb__bench_point *b)
+{
+	return a->rails == b->rails && a->is_read == b->is_read;
+}
+
+uint64_t wb__bench_landing(const struct wb__bench_sweep *s, uint32_t i)
+{
+	uint64_t bytes = s->point[i].is_read ? WB__BENCH_READS * WB__BENCH_READ_BYTES : 0;
+
+	for (uint32_t k = i; k < s->n && wb__bench_is_same_run(&s->point[i], &s->point[k]); k++)
+		bytes = WB_MAX(bytes, s->point[k].depth * wb_align_up(s->point[k].bytes, PAGE));
+	return bytes;
+}
+
+uint64_t wb__bench_room(const struct wb__bench_sweep *s)
+{
+	uint64_t most = 2 * WB__BENCH_MEMCPY_BYTES, last = 0;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		uint64_t now;
+
+		if (i && wb__bench_is_same_run(&s->point[i - 1], &s->point[i]))
+			continue;
+		now = wb__bench_landing(s, i);
+		most = WB_MAX(most, last + now);
+		last = now;
+	}
+	return most;
 }
 
 /* One READ: rails are of no account, and it is measured with the first number of them. */
 static int add_read(struct wb__bench_sweep *s, uint32_t rails)
 {
-	s->landing_bytes = WB__BENCH_READS * WB__BENCH_READ_BYTES;
 	return add(s, (struct wb__bench_point){.rails = rails,
 			      .depth = 1,
 			      .bytes = WB__BENCH_READ_BYTES,
@@ -123,6 +151,8 @@ static int add_rails(struct wb__bench_sweep *s, uint32_t rails, const char *sums
 
 int wb__bench_sweep(const struct wb__ctl_bench *b, struct wb__bench_sweep *out, struct wb_err *err)
 {
+	bool is_of_agent = b->agent_there || (b->to && wb__bench_is_agent(b->to));
+	const char *sizes = b->sizes ? b->sizes : is_of_agent ? SIZES_OF_AGENT : SIZES;
 	struct list rails, size, depth;
 	uint64_t ns;
 	int rc = take_list(
@@ -130,8 +160,7 @@ int wb__bench_sweep(const struct wb__ctl_bench *b, struct wb__bench_sweep *out, 
 
 	memset(out, 0, sizeof(*out));
 	if (rc == 0)
-		rc = take_list(
-			"sizes", b->sizes ? b->sizes : SIZES, true, WB_XPORT_CHUNK_MAX, &size, err);
+		rc = take_list("sizes", sizes, true, WB_XPORT_CHUNK_MAX, &size, err);
 	if (rc == 0)
 		rc = take_list("depths", b->depths ? b->depths : DEPTHS, false, WB_XPORT_DEPTH_MAX,
 			&depth, err);

@@ -12,6 +12,7 @@
 #include "daemon/agent.h"
 #include "daemon/metrics.h"
 #include "daemon/peers.h"
+#include "daemon/staging.h"
 #include "net/child.h"
 #include "net/loop.h"
 
@@ -28,10 +29,9 @@
 #define PURPOSE "weightbridge measurement"
 #define START_NS (10 * WB_NS_PER_S)
 #define LIMIT_NS (600 * WB_NS_PER_S)
-#define WAIT_S "15" /* for its receiver */
+#define WAIT_S "5" /* for its receiver: one that went away meanwhile is not noticed earlier */
 #define SILENCE_S "30" /* of that: one that is killed is noticed at once */
 #define SAID_MAX 8192
-#define USED_MAX 32
 #define NAMES_SHOWN 16
 #define ARGS_MAX 32
 #define BUSY 409 /* wbctl asks again for a moment: the last source may be ending */
@@ -46,8 +46,7 @@ struct wb__measure {
 	uint64_t begin_ns;
 	char now_text[WB__MEASURE_TEXT]; /* of the measurement, or of the last one */
 	char said[SAID_MAX + 1]; /* by its source when that listened; "" = it did not yet */
-	char used[USED_MAX][WB__MEASURE_NONCE + 1]; /* of the last measurements */
-	uint32_t n_used;
+	struct wb__measure_used used;
 	char why[128]; /* it is being killed; "" = it is not */
 	bool is_stopped;
 };
@@ -294,11 +293,11 @@ static int start_source(struct wb__measure *m, const struct wb__measure_request 
 	m->begin_ns = now_ns();
 	m->why[0] = m->said[0] = '\0';
 	snprintf(m->now_text, sizeof(m->now_text), "%s", request);
+	wb__measure_use(&m->used, q->nonce, m->begin_ns); /* also if it does not start */
 	rc = start_child(m, key, err);
 	explicit_bzero(key, sizeof(key));
 	if (rc < 0)
 		return rc;
-	snprintf(m->used[m->n_used++ % USED_MAX], sizeof(m->used[0]), "%s", q->nonce);
 	wb_timer_start(m->timer, START_NS, 0);
 	WB_LOG_INFO(MOD, "measurement begins", WB_S("for", q->from),
 		WB_S("transport", q->transport), WB_U("rails", q->rails), WB_U("memory", q->memory),
@@ -309,21 +308,33 @@ static int start_source(struct wb__measure *m, const struct wb__measure_request 
 /* ---- the page /bench ---------------------------------------------------------------------------
  */
 
-static bool was_used(const struct wb__measure *m, const char *nonce)
+/* Memory of which a measurement may have half. */
+static uint64_t memory_left(const struct wb__measure *m)
 {
-	for (uint32_t i = 0; i < WB_MIN(m->n_used, USED_MAX); i++)
-		if (!strcmp(m->used[i], nonce))
-			return true;
-	return false;
+	struct wb_cgroup_memory mem = {0};
+	int rc = wb_cgroup_memory(NULL, NULL, &mem, NULL);
+
+	return wb__measure_left(rc, &mem, wb__staging_due(m->a));
+}
+
+static int is_unused(const struct wb__measure *m, const char *nonce, struct wb_http_reply *r)
+{
+	int rc = wb__measure_may_use(&m->used, nonce, now_ns());
+
+	if (rc == -EEXIST)
+		return refuse(r, 403, "this ticket was used before: each is for one measurement");
+	return rc == 0 ? 0
+		       : refuse(r, 503,
+				 "agent %s has begun %d measurements within %d s, and no more than "
+				 "that: try again in a minute",
+				 m->a->o.name, WB__MEASURE_USED_MAX, WB__MEASURE_HOLDS_S);
 }
 
 /* Whoever has a ticket may measure, but not always.  0 or -EACCES. */
 static int is_possible(
 	const struct wb__measure *m, const struct wb__measure_request *q, struct wb_http_reply *r)
 {
-	struct wb_cgroup_memory mem;
 	struct wb_err err = {0};
-	int rc;
 
 	if (is_open(m, r) < 0)
 		return -EACCES;
@@ -332,17 +343,17 @@ static int is_possible(
 			"this is agent %s and not %s: --agent HOST:PORT has to name the pages of "
 			"the agent that --to does",
 			m->a->o.name, q->to);
-	if (was_used(m, q->nonce))
-		return refuse(r, 403, "this ticket was used before: each is for one measurement");
+	if (is_unused(m, q->nonce, r) < 0)
+		return -EACCES;
 	if (m->child)
 		return refuse(r, BUSY,
 			"agent %s measures already, for agent %s since %.0f s ago: one at a time",
 			q->to, m->now.from, (double)(now_ns() - m->begin_ns) / 1e9);
 	if (is_free(m, q->is_forced, r) < 0)
 		return -EACCES;
-	rc = wb_cgroup_memory(NULL, NULL, &mem, NULL);
-	rc = wb__measure_room(q->memory, rc, &mem, &err);
-	return rc < 0 ? refuse(r, 503, "agent %s: %s", q->to, err.msg) : 0;
+	return wb__measure_room(q->memory, memory_left(m), &err) < 0
+		       ? refuse(r, 503, "agent %s: %s", q->to, err.msg)
+		       : 0;
 }
 
 /* The handler's second call: @rc is what became of it. */
@@ -366,6 +377,9 @@ int wb__measure_ask(struct wb__measure *m, struct wb_http_request *rq, struct wb
 
 	if (!request || strlen(request) >= WB__MEASURE_TEXT)
 		request = "";
+	/* The ticket did hold when it was first looked at; the plan may be another by now. */
+	if (wb_http_outcome(rq, &rc, &why))
+		return conclude(m, request, rc, why, r);
 	signed_text(request, text);
 	if (!wb__peers_ticket_holds(m->a->peers, text, ticket))
 		return refuse(r, 401,
@@ -373,8 +387,6 @@ int wb__measure_ask(struct wb__measure *m, struct wb_http_request *rq, struct wb
 			": it is for agents of a plan with this one: run wbctl bench --to %s in "
 			"the container of such an agent",
 			m->a->o.name);
-	if (wb_http_outcome(rq, &rc, &why))
-		return conclude(m, request, rc, why, r);
 	if (wb__measure_parse(request, &q) < 0)
 		return refuse(
 			r, 400, "the request is not understood: are both agents of one version?");
@@ -481,7 +493,7 @@ static int make_request(const struct wb__measure *m, const struct found *f,
 	uint8_t nonce[WB__MEASURE_NONCE / 2];
 	bool encrypts = wb_http_query(rq, "encrypt") != NULL;
 	struct wb_err err = {0};
-	uint64_t rails;
+	uint64_t rails, landing;
 
 	if (encrypts && !transport)
 		transport = "tcp";
@@ -495,10 +507,13 @@ static int make_request(const struct wb__measure *m, const struct found *f,
 	q->is_encrypted = !strcmp(q->transport, "tcp") && (encrypts || f->r->encrypted);
 	q->is_forced = wb_http_query(rq, "force") != NULL;
 	if (number(rq, "rails", a->rails.n, WB_XPORT_RAILS_MAX, &rails) < 0 ||
-		number(rq, "memory", WB__MEASURE_MEMORY, UINT64_MAX, &q->memory) < 0)
-		return refuse(r, 400, "rails or memory is no number of them");
-	if (wb__measure_room(q->memory, -ENOENT, NULL, &err) < 0)
+		number(rq, "memory", WB__MEASURE_MEMORY, UINT64_MAX, &q->memory) < 0 ||
+		number(rq, "landing", 0, UINT64_MAX, &landing) < 0)
+		return refuse(r, 400, "rails, memory or landing is no number of them");
+	if (wb__measure_room(q->memory, UINT64_MAX, &err) < 0)
 		return refuse(r, 503, "%s", err.msg);
+	if (wb__measure_landing(landing, memory_left(m), &err) < 0)
+		return refuse(r, 503, "agent %s: %s", a->o.name, err.msg);
 	q->rails = (uint32_t)rails;
 	snprintf(q->from, sizeof(q->from), "%s", a->o.name);
 	snprintf(q->to, sizeof(q->to), "%s", f->at->name);

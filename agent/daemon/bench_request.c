@@ -2,6 +2,7 @@
 /* A measurement as a text, its memory, and the addresses of this agent's rails. */
 #include "base/base.h"
 #include "base/cli.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "daemon/agent.h"
 #include "daemon/bench.h"
@@ -67,12 +68,18 @@ int wb__measure_parse(const char *text, struct wb__measure_request *out)
 	return 0;
 }
 
-int wb__measure_room(uint64_t bytes, int rc, const struct wb_cgroup_memory *m, struct wb_err *err)
+uint64_t wb__measure_left(int rc, const struct wb_cgroup_memory *m, uint64_t due)
 {
-	uint64_t left = rc < 0 || m->limit_bytes == UINT64_MAX ? UINT64_MAX
-			: m->used_bytes < m->limit_bytes       ? m->limit_bytes - m->used_bytes
-							       : 0;
+	uint64_t left;
 
+	if (rc < 0 || m->limit_bytes == UINT64_MAX)
+		return UINT64_MAX;
+	left = m->used_bytes < m->limit_bytes ? m->limit_bytes - m->used_bytes : 0;
+	return left > due ? left - due : 0;
+}
+
+int wb__measure_room(uint64_t bytes, uint64_t left, struct wb_err *err)
+{
 	if (bytes > WB__MEASURE_MEMORY_MAX)
 		return wb_err_set(err, -ENOMEM,
 			"a source of %" PRIu64 " MiB is asked for, and an agent starts none of "
@@ -81,12 +88,51 @@ int wb__measure_room(uint64_t bytes, int rc, const struct wb_cgroup_memory *m, s
 	if (bytes > left / 2)
 		return wb_err_set(err, -ENOMEM,
 			"a source of %" PRIu64 " MiB is asked for, and of the memory of this "
-			"agent's container %" PRIu64 " MiB are left, of which a measurement may "
-			"have half: ask for less (--memory, and no larger --sizes), or give the "
-			"container more",
+			"agent's container %" PRIu64 " MiB are left beside its buffers, of which a "
+			"measurement may have half: ask for less (--memory, and no larger "
+			"--sizes), or give the container more",
 			bytes / MIB, left / MIB);
 	return 0;
 }
+
+int wb__measure_landing(uint64_t bytes, uint64_t left, struct wb_err *err)
+{
+	if (bytes > left / 2)
+		return wb_err_set(err, -ENOMEM,
+			"the receiver takes %" PRIu64 " MiB (the largest of --sizes times the "
+			"most of --depths), and of the memory of this agent's container %" PRIu64
+			" MiB are left beside its buffers, of which a measurement may have half: "
+			"lower --sizes or --depths, or give the container more",
+			bytes / MIB, left / MIB);
+	return 0;
+}
+
+/* ---- tickets that were used --------------------------------------------------------------------
+ */
+
+int wb__measure_may_use(const struct wb__measure_used *u, const char *nonce, uint64_t now_ns)
+{
+	const uint64_t holds_ns = WB__MEASURE_HOLDS_S * WB_NS_PER_S;
+
+	for (uint32_t i = 0; i < WB_MIN(u->n, WB__MEASURE_USED_MAX); i++)
+		if (!strcmp(u->last[i].nonce, nonce))
+			return -EEXIST;
+	if (u->n < WB__MEASURE_USED_MAX)
+		return 0;
+	return now_ns - u->last[u->n % WB__MEASURE_USED_MAX].at_ns < holds_ns ? -EAGAIN : 0;
+}
+
+void wb__measure_use(struct wb__measure_used *u, const char *nonce, uint64_t now_ns)
+{
+	uint32_t at = u->n % WB__MEASURE_USED_MAX;
+
+	snprintf(u->last[at].nonce, sizeof(u->last[at].nonce), "%s", nonce);
+	u->last[at].at_ns = now_ns;
+	u->n++;
+}
+
+/* ---- addresses ---------------------------------------------------------------------------------
+ */
 
 /* An own address that others dial, of the family that the receiver has. */
 static const char *host_of(const struct wb__agent *a, bool is_v6)

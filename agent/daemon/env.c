@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MOD "transfer"
@@ -321,6 +322,17 @@ uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index)
 static uint64_t images_at(const struct part *p)
 {
 	return wb_align_up(p->span, 4096);
+}
+
+uint64_t wb__env_due(const struct wb__env *e, uint32_t index)
+{
+	const struct part *p = part_in(e, index);
+	uint64_t all = wb_align_up(p->used, 4096) + p->images, has = 0;
+	struct stat s;
+
+	if (p->fd >= 0 && fstat(p->fd, &s) == 0)
+		has = (uint64_t)s.st_blocks * 512;
+	return all > has ? all - has : 0;
 }
 
 /* False: a source is being read. */

@@ -53,6 +53,9 @@ uint64_t wb__env_arena_used(const struct wb__env *e);
 uint64_t wb__env_slots_used(const struct wb__env *e, uint32_t index);
 /** wb__env_images_used - bytes of the snapshots of an object. */
 uint64_t wb__env_images_used(const struct wb__env *e, uint32_t index);
+/** wb__env_due - bytes of an object's slots and snapshots that have no memory yet, and get it when
+ *  they are written. */
+uint64_t wb__env_due(const struct wb__env *e, uint32_t index);
 
 /** wb__env_pump - take in events of the transport and the lanes. */
 void wb__env_pump(struct wb__env *e);

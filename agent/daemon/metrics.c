@@ -321,7 +321,8 @@ static void bench(struct wb__http *h, struct wb_http_request *rq, struct wb_http
 	wb__measure_answer(h->a->measure, r);
 }
 
-/* BY_TICKET: from here as well, since a ticket says what is to be done. */
+/* BY_TICKET: a ticket is needed even from 127.0.0.1 and the socket, since it says what is to be
+ * done. */
 enum reader { EVERYBODY, METRICS, OF_THE_POD, BY_TICKET };
 
 static const struct page {

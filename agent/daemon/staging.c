@@ -96,6 +96,18 @@ uint64_t wb__staging_left(const struct wb__agent *a, uint32_t index, uint64_t bu
 	return group > taken ? group - taken : 0;
 }
 
+uint64_t wb__staging_due(const struct wb__agent *a)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < a->o.n_served; i++)
+		bytes += wb__env_due(a->env, i);
+	for (const struct wb__worker *w = wb__apps_first(a->apps); w; w = w->next)
+		if (!w->area && w->map && (w->had_area || w->area_raw.is_made))
+			bytes += area_of(w);
+	return bytes;
+}
+
 int wb__staging_check(
 	const struct wb__agent *a, const struct wb__staging_in *in, struct wb_err *err)
 {

@@ -37,5 +37,8 @@ int wb__staging_reserve(struct wb__agent *a, const struct wb__staging_in *in, st
  * and all slots, of which object @index is counted with at least @buffer_bytes; UINT64_MAX: there
  * is no limit. */
 uint64_t wb__staging_left(const struct wb__agent *a, uint32_t index, uint64_t buffer_bytes);
+/** wb__staging_due - bytes that slots and staging of the plans here have not taken yet and may take
+ *  at any time: the first transfer fills the slots, a worker that wakes gets its area again. */
+uint64_t wb__staging_due(const struct wb__agent *a);
 
 #endif

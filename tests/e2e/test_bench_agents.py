@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """wbctl bench --to AGENT: one command measures between the places of two agents of a plan, and what is said when it cannot."""
+import concurrent.futures
 import contextlib
 import glob
 import http.client
@@ -13,11 +14,12 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.parse
 
-from cluster import BUILD, SLOW, Cluster, run
-from test_transfer import deploy, send, sent, updated
+from cluster import BUILD, SANITIZED, SLOW, Cluster, run
+from test_transfer import deploy, engine, send, sent, updated
 
 WBCTL = os.path.join(BUILD, "bin", "wbctl")
 QUICK = ("--seconds", "1", "--sizes", "64Ki", "--depths", "1,4")
@@ -61,6 +63,33 @@ def two(*args, **kw):
     with Cluster() as c:
         c.t, c.r = deploy(c, trainers=1, per_engine=1, args=args, **kw)
         yield c
+
+
+@contextlib.contextmanager
+def own_wbctl(script, **kw):
+    """As two(), where the program beside t0's agent is @script: {} is the folder, and there is a FIFO "go" in it."""
+    with Cluster() as c:
+        alone = c.path("weightbridge-agent")
+        shutil.copy(os.path.join(BUILD, "bin", "weightbridge-agent"), alone)
+        os.mkfifo(c.path("go"))
+        with open(c.path("wbctl"), "w", encoding="ascii") as f:
+            f.write(script.format(c.dir))
+        os.chmod(c.path("wbctl"), 0o755)
+        agent = c.agent
+        c.agent = lambda name, *args: agent(name, *args, **({"program": os.path.relpath(alone, BUILD)} if name == "t0" else {}))
+        c.t, c.r = deploy(c, trainers=1, per_engine=1, **kw)
+        yield c
+
+
+def let_go(fifo, later=False):
+    """Whoever reads there, or will, goes on."""
+    def write():
+        with open(fifo, "w", encoding="ascii") as f:
+            f.write("\n")
+    if later:
+        threading.Thread(target=write, daemon=True).start()
+    else:
+        write()
 
 
 def check(sheet, transport, rails, here="r0", there="t0", encrypted=False):
@@ -273,12 +302,71 @@ def a_source_that_nobody_comes_to_ends():
         t = json.loads(page("/tickets?bench=t0", sock=f"{c.agents['r0'].socket}.http")[1])
         assert ask(c, "t0", t)[0] == 200
         said = c.agents["t0"].expect("measurement ended .*", reject=None)[0]
-        assert "no receiver came to 127.0.0.1:" in said and "in 15 s" in said, said
+        assert "no receiver came to 127.0.0.1:" in said and "in 5 s" in said, said
         assert not children(c.agents["t0"].p.pid)
 
 
+def one_that_goes_away_while_its_source_starts_is_out_of_the_way_soon():
+    """A page that waits does not notice that.  A second one is told who measures, and may try again."""
+    with own_wbctl(f"#!/bin/sh\nread go <{{}}/go\nexec {WBCTL} \"$@\"\n", engines=2) as c:
+        t = json.loads(page("/tickets?bench=t0", sock=f"{c.agents['r0'].socket}.http")[1])
+        h = http.client.HTTPConnection("127.0.0.1", c.agents["t0"].http)
+        h.request("GET", "/bench?" + urllib.parse.urlencode({"for": t["for"], "ticket": t["ticket"]}))
+        source_of(c, "t0")
+        h.close()
+        refused(c, "r1", "t0", words="agent t0 measures already, for agent r0 since ")
+        let_go(c.path("go"))
+        said = c.agents["t0"].expect("measurement ended .*", reject=None)[0]
+        assert "in 5 s" in said, said
+        let_go(c.path("go"), later=True)
+        check(good(c, "r1", "t0"), "tcp", 1, here="r1")
+
+
+def who_waits_for_a_source_gets_it_although_the_plan_is_another_by_then():
+    """The epoch of its ticket goes with the second plan after it."""
+    script = "#!/bin/sh\nread go <{0}/go\nprintf '{{\n \"to\": \"here\"\n}}\n'\nread go <{0}/stay\n"
+    with own_wbctl(script, engines=2) as c, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        def another_plan(w):
+            w.kill()
+            new = engine(c, 1, 1)[0]
+            new.expect("planned")
+            return new
+
+        os.mkfifo(c.path("stay"))
+        t, late = (json.loads(page("/tickets?bench=t0", sock=f"{c.agents['r0'].socket}.http")[1]) for _ in range(2))
+        w = another_plan(c.r["e1"][0])
+        answer = pool.submit(ask, c, "t0", t)
+        source_of(c, "t0")
+        assert ask(c, "t0", late)[0] == 409
+        another_plan(w)
+        c.until("that epoch is over", lambda: ask(c, "t0", late)[0] == 401)
+        let_go(c.path("go"))
+        status, said = answer.result()
+        assert status == 200 and json.loads(said)["source"]["to"] == "here", (status, said)
+
+
+def a_receiver_says_how_much_memory_it_takes_and_is_told_when_that_is_not_there():
+    with tempfile.TemporaryDirectory() as tmp, socket.socket(socket.AF_UNIX) as s:
+        s.bind(os.path.join(tmp, "s.http"))
+        s.listen()
+        for args, landing in (((), 64 << 20), (("--sizes", "64Mi", "--depths", "64"), 4 << 30),
+                              (("--sizes", "64Mi", "--depths", "2", "--rails", "1,2"), 256 << 20)):
+            env = {**os.environ, "WEIGHTBRIDGE_AGENT_PAGES": os.path.join(tmp, "s.http")}
+            p = subprocess.Popen([WBCTL, "bench", "--to", "t0", *args], stderr=subprocess.PIPE, text=True, env=env)
+            conn = s.accept()[0]
+            with conn:
+                asked = conn.recv(4096).decode()
+                conn.sendall(b"HTTP/1.0 503 x\r\nContent-Length: 14\r\n\r\nagent r0: less")
+            assert f"&landing={landing}&" in asked.split()[1] + "&", (args, asked)
+            said = p.communicate(timeout=60 * SLOW)[1]
+            assert p.returncode == 1 and "agent r0: less" in said, said
+
+
 def a_second_measurement_is_refused_with_the_name_of_the_first():
-    with two(engines=2) as c, measuring(c):
+    with two(engines=2) as c, measuring(c) as (p, pid):
+        for one in (p.p.pid, pid):  # the kernel takes them before the agent
+            with open(f"/proc/{one}/oom_score_adj", encoding="ascii") as f:
+                assert f.read().strip() == "1000", one
         refused(c, "r1", "t0", words="agent t0 measures already, for agent r0 since ")
         check(good(c, "t0", "r1"), "tcp", 1, here="t0", there="r1")  # another agent is another place
 
@@ -327,7 +415,10 @@ def without_wbctl_beside_the_agent_that_is_said():
         w = [c.worker("t0", "trainer"), c.worker("r0", "rollout", engine="e0")]
         for x in w:
             x.expect("planned")
-        refused(c, "r0", "t0", words=f"there is no wbctl beside its program ({c.path('wbctl')}): install it there")
+        t = json.loads(page("/tickets?bench=t0", sock=f"{c.agents['r0'].socket}.http")[1])
+        status, said = ask(c, "t0", t)
+        assert status == 503 and f"there is no wbctl beside its program ({c.path('wbctl')}): install it there" in said, said
+        assert ask(c, "t0", t)[0] == 403  # a ticket is for one try
         for script, words in (("echo 'wbctl: it has no such option' >&2; exit 2", "wbctl: it has no such option"),
                               ("exec yes", "what it said was no answer"), ("exit 0", "its source ended without a word"),
                               ("kill -9 $$", "its source ended without a word")):
@@ -377,13 +468,19 @@ def options_of_one_form_are_refused_in_another():
         assert p.returncode == 1 and words in p.stderr, (args, p.returncode, p.stderr)
 
 
-run(figures_come_over_tcp_and_memory_in_both_directions, without_a_transport_the_one_that_weights_take_is_measured,
-    over_memory_in_a_folder_nothing_is_left_there, over_verbs_devices_are_those_of_the_agents,
-    pages_of_the_other_agent_are_looked_for_at_the_own_port,
-    agents_that_are_not_known_are_answered_with_those_that_are,
-    a_source_is_started_by_a_ticket_for_every_word_of_it_and_once, a_source_that_nobody_comes_to_ends,
-    a_second_measurement_is_refused_with_the_name_of_the_first,
-    a_transfer_under_way_is_not_disturbed_unless_that_is_asked_for, an_agent_that_does_not_want_to_is_not_measured,
-    without_wbctl_beside_the_agent_that_is_said, more_memory_than_there_may_be_is_refused,
-    an_agent_that_stops_takes_its_source_with_it, a_receiver_that_is_killed_frees_the_agent_at_once,
-    options_of_one_form_are_refused_in_another, together=3)
+# What a source is started, followed and ended by; the other tests are of wbctl and of transports, which have their own.
+OF_AGENTS = (a_source_is_started_by_a_ticket_for_every_word_of_it_and_once,
+             one_that_goes_away_while_its_source_starts_is_out_of_the_way_soon,
+             who_waits_for_a_source_gets_it_although_the_plan_is_another_by_then,
+             without_wbctl_beside_the_agent_that_is_said, an_agent_that_stops_takes_its_source_with_it,
+             a_receiver_that_is_killed_frees_the_agent_at_once)
+OTHERS = (figures_come_over_tcp_and_memory_in_both_directions, without_a_transport_the_one_that_weights_take_is_measured,
+          over_memory_in_a_folder_nothing_is_left_there, over_verbs_devices_are_those_of_the_agents,
+          pages_of_the_other_agent_are_looked_for_at_the_own_port,
+          agents_that_are_not_known_are_answered_with_those_that_are, a_source_that_nobody_comes_to_ends,
+          a_receiver_says_how_much_memory_it_takes_and_is_told_when_that_is_not_there,
+          a_second_measurement_is_refused_with_the_name_of_the_first,
+          a_transfer_under_way_is_not_disturbed_unless_that_is_asked_for, an_agent_that_does_not_want_to_is_not_measured,
+          more_memory_than_there_may_be_is_refused, options_of_one_form_are_refused_in_another)
+
+run(*OF_AGENTS, *(() if SANITIZED else OTHERS), together=3)

@@ -54,7 +54,7 @@ START_TEST(every_size_is_measured_at_every_depth_with_and_without_sums)
 	ck_assert_uint_eq(sweep.rails_max, 4);
 	ck_assert_uint_eq(sweep.depth_max, 8);
 	ck_assert_uint_eq(sweep.bytes_max, 1 << 20);
-	ck_assert_uint_eq(sweep.landing_bytes, 8 << 20);
+	ck_assert_uint_eq(wb__bench_landing(&sweep, 0), 8 << 20);
 }
 END_TEST
 
@@ -81,9 +81,10 @@ START_TEST(one_read_alone_is_measured_once_and_by_verbs)
 		for (uint32_t k = 0; k < sweep.n; k++)
 			n += sweep.point[k].is_read;
 		ck_assert_uint_eq(n, of[i].n);
-		ck_assert_uint_ge(sweep.landing_bytes, WB__BENCH_READS * WB__BENCH_READ_BYTES);
 		if (!n)
 			continue;
+		ck_assert_uint_ge(
+			wb__bench_landing(&sweep, 0), WB__BENCH_READS * WB__BENCH_READ_BYTES);
 		ck_assert(sweep.point[0].is_read && sweep.point[0].is_latency);
 		ck_assert_uint_eq(sweep.point[0].rails, 2);
 		ck_assert_str_eq(wb__bench_point_text(&sweep.point[0], text), "one READ of 64 B");
@@ -110,7 +111,30 @@ START_TEST(a_landing_of_odd_chunks_has_pages_of_its_own_for_each)
 	const struct wb__ctl_bench b = {.sizes = "5000", .depths = "3"};
 
 	ck_assert_int_eq(wb__bench_sweep(&b, &sweep, &err), 0);
-	ck_assert_uint_eq(sweep.landing_bytes, 3 * 8192);
+	ck_assert_uint_eq(wb__bench_landing(&sweep, 0), 3 * 8192);
+}
+END_TEST
+
+#define MIB (1ull << 20)
+
+static const struct {
+	struct wb__ctl_bench b;
+	uint64_t room;
+} rooms[] = {
+	{{.to = "10.0.0.5:1"}, 128 * MIB},
+	{{.to = "t0"},
+		64 * MIB}, /* half of what an agent has beside its buffers is about 100 MiB */
+	{{.to = "10.0.0.5:1", .agent_there = "t0"}, 64 * MIB}, /* the same, when it dials */
+	{{.to = "t0", .transport = "verbs"}, 64 * MIB + WB__BENCH_READS *WB__BENCH_READ_BYTES},
+	{{.to = "t0", .sizes = "64Mi", .depths = "64"}, 4096 * MIB},
+	{{.to = "t0", .sizes = "64Mi", .depths = "2", .rails = "1,2,4"}, 256 * MIB},
+	{{.to = "t0", .sizes = "64Ki", .depths = "1"}, 2 * WB__BENCH_MEMCPY_BYTES},
+};
+
+START_TEST(a_receiver_knows_how_much_memory_it_takes_at_one_time)
+{
+	ck_assert_int_eq(wb__bench_sweep(&rooms[_i].b, &sweep, &err), 0);
+	ck_assert_uint_eq(wb__bench_room(&sweep), rooms[_i].room);
 }
 END_TEST
 
@@ -322,6 +346,8 @@ int main(void)
 	tcase_add_test(c, one_read_alone_is_measured_once_and_by_verbs);
 	tcase_add_test(c, points_of_equal_rails_stand_together);
 	tcase_add_test(c, a_landing_of_odd_chunks_has_pages_of_its_own_for_each);
+	tcase_add_loop_test(c, a_receiver_knows_how_much_memory_it_takes_at_one_time, 0,
+		(int)WB_ARRAY_SIZE(rooms));
 	tcase_add_loop_test(c, sums_may_be_on_or_off_alone, 0, 2);
 	tcase_add_loop_test(
 		c, what_cannot_be_measured_is_refused_by_its_option, 0, WB_ARRAY_SIZE(bad));

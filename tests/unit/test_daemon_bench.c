@@ -80,29 +80,86 @@ END_TEST
  */
 
 static const struct {
-	uint64_t asked, limit, used;
+	uint64_t asked, limit, used, due; /* due: of buffers that nobody has written yet */
 	int rc; /* of reading the control group */
 	const char *words; /* NULL = it may be taken */
 } rooms[] = {
-	{64 * MIB, 1024 * MIB, 896 * MIB, 0, NULL},
-	{64 * MIB, 1024 * MIB, 897 * MIB, 0, "container 127 MiB are left"},
-	{64 * MIB, 1024 * MIB, 1024 * MIB, 0, "container 0 MiB are left"},
-	{64 * MIB, 1024 * MIB, 1025 * MIB, 0, "container 0 MiB are left"},
-	{256 * MIB, UINT64_MAX, 1, 0, NULL},
-	{256 * MIB, 0, 0, -ENOENT, NULL},
-	{256 * MIB + 1, UINT64_MAX, 1, 0, "starts none of more than 256 MiB"},
-	{4096, 0, 0, 0, "container 0 MiB are left"},
+	{64 * MIB, 1024 * MIB, 896 * MIB, 0, 0, NULL},
+	{64 * MIB, 1024 * MIB, 897 * MIB, 0, 0, "container 127 MiB are left"},
+	{64 * MIB, 1024 * MIB, 1024 * MIB, 0, 0, "container 0 MiB are left"},
+	{64 * MIB, 1024 * MIB, 1025 * MIB, 0, 0, "container 0 MiB are left"},
+	{64 * MIB, 4352 * MIB, 64 * MIB, 4096 * MIB, 0, NULL},
+	{97 * MIB, 4352 * MIB, 64 * MIB, 4096 * MIB, 0, "container 192 MiB are left"},
+	{4096, 4096 * MIB, 64 * MIB, 4096 * MIB, 0, "container 0 MiB are left"},
+	{256 * MIB, UINT64_MAX, 1, 4096 * MIB, 0, NULL},
+	{256 * MIB, 0, 0, 4096 * MIB, -ENOENT, NULL},
+	{256 * MIB + 1, UINT64_MAX, 1, 0, 0, "starts none of more than 256 MiB"},
+	{4096, 0, 0, 0, 0, "container 0 MiB are left"},
 };
 
-START_TEST(a_source_takes_half_of_what_is_left_at_most)
+static uint64_t left_in(int i)
 {
 	const struct wb_cgroup_memory m = {
-		.limit_bytes = rooms[_i].limit, .used_bytes = rooms[_i].used};
+		.limit_bytes = rooms[i].limit, .used_bytes = rooms[i].used};
+
+	return wb__measure_left(rooms[i].rc, &m, rooms[i].due);
+}
+
+START_TEST(a_source_takes_half_of_what_is_left_beside_buffers_at_most)
+{
 	struct wb_err err = {0};
-	int rc = wb__measure_room(rooms[_i].asked, rooms[_i].rc, &m, &err);
+	int rc = wb__measure_room(rooms[_i].asked, left_in(_i), &err);
 
 	ck_assert_int_eq(rc, rooms[_i].words ? -ENOMEM : 0);
 	ck_assert_msg(!rooms[_i].words || strstr(err.msg, rooms[_i].words), "%s", err.msg);
+}
+END_TEST
+
+/* Its user may have more than others start here, and is told by which options he asks for it. */
+START_TEST(a_receiver_takes_half_of_what_is_left_beside_buffers_at_most)
+{
+	struct wb_err err = {0};
+	bool is_well = rooms[_i].limit == UINT64_MAX || !rooms[_i].words;
+
+	ck_assert_int_eq(
+		wb__measure_landing(rooms[_i].asked, left_in(_i), &err), is_well ? 0 : -ENOMEM);
+	ck_assert_msg(is_well || (strstr(err.msg, rooms[_i].words) &&
+					 strstr(err.msg, "lower --sizes or --depths")),
+		"%s", err.msg);
+}
+END_TEST
+
+/* ---- tickets ---------------------------------------------------------------------------------
+ */
+
+static const char *nonce_of(uint32_t i)
+{
+	static char text[WB__MEASURE_NONCE + 1];
+
+	snprintf(text, sizeof(text), "%032x", i);
+	return text;
+}
+
+START_TEST(a_ticket_is_taken_once_for_as_long_as_it_holds)
+{
+	const uint64_t second = 1000000000, begin = 7 * second;
+	struct wb__measure_used u = {.n = 0};
+	const uint64_t end = begin + WB__MEASURE_HOLDS_S * second; /* of the first */
+	uint32_t i;
+
+	for (i = 0; i < WB__MEASURE_USED_MAX; i++) {
+		ck_assert_int_eq(wb__measure_may_use(&u, nonce_of(i), begin + i * second), 0);
+		wb__measure_use(&u, nonce_of(i), begin + i * second);
+	}
+	/* One more would push out the first, which could be used again. */
+	ck_assert_int_eq(wb__measure_may_use(&u, nonce_of(i), end - 1), -EAGAIN);
+	for (uint32_t k = 0; k < WB__MEASURE_USED_MAX; k++)
+		ck_assert_int_eq(wb__measure_may_use(&u, nonce_of(k), end - 1), -EEXIST);
+	ck_assert_int_eq(wb__measure_may_use(&u, nonce_of(i), end), 0);
+	wb__measure_use(&u, nonce_of(i), end);
+	ck_assert_int_eq(wb__measure_may_use(&u, nonce_of(i), end + second), -EEXIST);
+	ck_assert_int_eq(wb__measure_may_use(&u, nonce_of(i + 1), end), -EAGAIN);
+	ck_assert_int_eq(wb__measure_may_use(&u, nonce_of(i + 1), end + second), 0);
 }
 END_TEST
 
@@ -164,8 +221,11 @@ int main(void)
 	tcase_add_loop_test(t, a_request_is_the_same_after_its_text, 0, 8);
 	tcase_add_test(t, the_longest_names_have_room);
 	tcase_add_loop_test(t, what_no_agent_asks_for_is_no_request, 0, (int)WB_ARRAY_SIZE(bad));
-	tcase_add_loop_test(
-		t, a_source_takes_half_of_what_is_left_at_most, 0, (int)WB_ARRAY_SIZE(rooms));
+	tcase_add_loop_test(t, a_source_takes_half_of_what_is_left_beside_buffers_at_most, 0,
+		(int)WB_ARRAY_SIZE(rooms));
+	tcase_add_loop_test(t, a_receiver_takes_half_of_what_is_left_beside_buffers_at_most, 0,
+		(int)WB_ARRAY_SIZE(rooms));
+	tcase_add_test(t, a_ticket_is_taken_once_for_as_long_as_it_holds);
 	tcase_add_loop_test(
 		t, rails_are_at_the_addresses_of_the_agent, 0, (int)WB_ARRAY_SIZE(lists));
 	return fx_run(s);

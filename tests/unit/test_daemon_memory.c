@@ -666,6 +666,37 @@ START_TEST(staging_of_another_object_counts_with_what_is_written_of_it)
 }
 END_TEST
 
+/* Slots are written by transfers, snapshots when a plan comes; a worker that sleeps has given its
+ * area back. */
+START_TEST(what_is_set_aside_and_has_no_memory_yet_is_due)
+{
+	struct wb_param param = {.dtype = WB_F32};
+	struct wb_op op = {.n_row = 1024, .n_col = 1024, .repeat = 1};
+	struct wb_map map = {.param = &param, .n_param = 1, .op = &op, .n_op = 1};
+	struct wb__worker_area area = {.bytes = 40 * MIB};
+	struct wb__worker w = {.object_index = 0, .role = WB_ROLE_ROLLOUT, .map = &map};
+
+	ck_assert_uint_eq(wb__staging_due(&a), 0);
+	ck_assert_int_eq(use(0, 16), 0);
+	ck_assert_int_eq(use(1, 8), 0);
+	ck_assert_uint_eq(wb__staging_due(&a), 24 * MIB);
+	touch(0, 12);
+	ck_assert_uint_eq(wb__staging_due(&a), 12 * MIB);
+	workers = &w;
+	ck_assert_uint_eq(wb__staging_due(&a), 12 * MIB); /* it has no area, and gets none */
+	w.had_area = true;
+	ck_assert_uint_eq(wb__staging_due(&a), 16 * MIB + WB_AREA_HEAD_BYTES);
+	w.area = &area;
+	ck_assert_uint_eq(wb__staging_due(&a), 12 * MIB);
+	workers = NULL;
+	ck_assert_int_eq(wb__env_images(a.env, 0, 4 * MIB, &id[0], &err), 0);
+	ck_assert_uint_eq(wb__staging_due(&a), 12 * MIB); /* their pages are taken at once */
+	is_awake = false;
+	wb__env_sleep(a.env, 0);
+	ck_assert_uint_eq(wb__staging_due(&a), 28 * MIB);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("memory");
@@ -693,5 +724,6 @@ int main(void)
 	tcase_add_test(t, a_checksum_that_differed_is_told_of_its_own_object_s_transfer);
 	tcase_add_test(t, a_plan_is_held_against_the_limit_with_the_slots_that_it_wants);
 	tcase_add_test(t, staging_of_another_object_counts_with_what_is_written_of_it);
+	tcase_add_test(t, what_is_set_aside_and_has_no_memory_yet_is_due);
 	return fx_run(s);
 }
