@@ -254,7 +254,7 @@ ONE_THREAD := test_transfer% test_planner% test_reconcile% test_flow% test_serve
 READS_ALL := test_secrets
 # Tests that start daemons, for the sanitizers: each kind of thing that a daemon does is in one of them.
 PROCESSES := test_transfer test_torn test_membership test_joint test_memory test_objects test_modes test_integrity \
-             test_hostile test_operator test_adapters test_wbctl test_attach test_verify test_gpu
+             test_hostile test_operator test_adapters test_wbctl test_attach test_verify test_gpu test_bench_agents
 CLUSTER_all := $(basename $(notdir $(wildcard tests/cluster/test_*.py)))
 CLUSTER_nodes := $(notdir $(basename $(shell grep -lE '^from (cluster|job) import' tests/cluster/test_*.py)))
 CLUSTER_controllers := $(notdir $(basename $(shell grep -lE '^from controllers import' tests/cluster/test_*.py)))
