@@ -145,14 +145,17 @@ struct wb__bench_end {
 int wb__bench_key(const struct wb__ctl_bench *b, uint8_t out[static WB_XPORT_KEY_BYTES],
 	char text[static 65], struct wb_err *err);
 /**
- * wb__bench_open - memory of @bytes, filled, and a transport whose source or landing it is
+ * wb__bench_open - a transport, which has no memory yet
  * @e:		zeroed, but for its epoch's key and .what; wb__bench_close() also after a failure
  * @addr:	list of addresses, as wb__bench_rail() takes them
  * @reads_max:	as struct wb_xport_opts has it
  * 0, or what the system or the transport says, with a sentence.  Blocks.
  */
 int wb__bench_open(struct wb__bench_end *e, const struct wb__ctl_bench *b, const char *addr,
-	uint32_t n_rail, uint64_t bytes, uint32_t reads_max, struct wb_err *err);
+	uint32_t n_rail, uint32_t reads_max, struct wb_err *err);
+/** wb__bench_fill - @bytes, filled, which are the transport's source or landing.  Takes a second
+ *  for some GiB.  0; negative with a sentence. */
+int wb__bench_fill(struct wb__bench_end *e, uint64_t bytes, struct wb_err *err);
 /** wb__bench_close - all of it, and the key. */
 void wb__bench_close(struct wb__bench_end *e);
 /** wb__bench_take - up to @max events, as soon as there is one; 0: none came until @until_ns. */

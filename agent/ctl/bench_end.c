@@ -151,10 +151,8 @@ static int open_transport(struct wb__bench_end *e, const struct wb__ctl_bench *b
 }
 
 int wb__bench_open(struct wb__bench_end *e, const struct wb__ctl_bench *b, const char *addr,
-	uint32_t n_rail, uint64_t bytes, uint32_t reads_max, struct wb_err *err)
+	uint32_t n_rail, uint32_t reads_max, struct wb_err *err)
 {
-	struct wb_xport_region r;
-	uint32_t id;
 	int rc = wb__bench_seconds("timeout", b->timeout, 0.1, PATIENCE_S, &e->patience_ns, err);
 
 	e->fd = -1;
@@ -165,10 +163,15 @@ int wb__bench_open(struct wb__bench_end *e, const struct wb__ctl_bench *b, const
 	wbk_sum_keys_init(&e->keys, WB__BENCH_SUM_SEED);
 	if (rc == 0)
 		rc = open_transport(e, b, addr, n_rail, reads_max, err);
-	if (rc == 0)
-		rc = wb_xport_epoch_add(e->x, &e->epoch, err);
-	if (rc == 0)
-		rc = make_memory(e, bytes, err);
+	return rc < 0 ? rc : wb_xport_epoch_add(e->x, &e->epoch, err);
+}
+
+int wb__bench_fill(struct wb__bench_end *e, uint64_t bytes, struct wb_err *err)
+{
+	struct wb_xport_region r;
+	uint32_t id;
+	int rc = make_memory(e, bytes, err);
+
 	if (rc < 0)
 		return rc;
 	r = (struct wb_xport_region){.object = e->epoch.id.object.hash,

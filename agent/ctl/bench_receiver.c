@@ -406,10 +406,12 @@ static struct run *with_rails(struct run *last, const struct wb__ctl_bench *b,
 	if (rc == 0)
 		r->end.what = WB_XPORT_LANDING;
 	if (rc == 0)
-		rc = wb__bench_open(&r->end, b, b->from ? b->from : shm, p->rails,
-			wb__bench_landing(sheet->sweep, i), p->is_read, err);
+		rc = wb__bench_open(&r->end, b, b->from ? b->from : shm, p->rails, p->is_read, err);
+	/* A source waits for its receiver for some seconds alone, and memory may take longer. */
 	if (rc == 0)
 		rc = dial(r, endpoint, err);
+	if (rc == 0)
+		rc = wb__bench_fill(&r->end, wb__bench_landing(sheet->sweep, i), err);
 	if (rc == 0)
 		rc = ask_one(r, WB__BENCH_FACTS, err);
 	if (rc == 0)

@@ -283,7 +283,9 @@ static int listen_and_serve(struct source *s, const struct wb__ctl_opts *o, stru
 		rc = wb__bench_key(b, s->end.epoch.key, key, err);
 	s->end.what = WB_XPORT_SOURCE;
 	if (rc == 0)
-		rc = wb__bench_open(&s->end, b, b->listen, s->n_rail, bytes, 0, err);
+		rc = wb__bench_open(&s->end, b, b->listen, s->n_rail, 0, err);
+	if (rc == 0)
+		rc = wb__bench_fill(&s->end, bytes, err);
 	if (rc == 0)
 		rc = wb_xport_listen(s->end.x, endpoint, sizeof(endpoint), err);
 	if (rc < 0)

@@ -27,7 +27,8 @@
 #define MOD "bench"
 #define PAGE "/bench"
 #define PURPOSE "weightbridge measurement"
-#define START_NS (10 * WB_NS_PER_S)
+#define START_NS (20 * WB_NS_PER_S)
+#define PROMISE_NS (6 * WB_NS_PER_S) /* a landing is there by then, and counts as used */
 #define LIMIT_NS (600 * WB_NS_PER_S)
 #define WAIT_S "5" /* for its receiver: one that went away meanwhile is not noticed earlier */
 #define SILENCE_S "30" /* of that: one that is killed is noticed at once */
@@ -48,6 +49,8 @@ struct wb__measure {
 	char said[SAID_MAX + 1]; /* by its source when that listened; "" = it did not yet */
 	struct wb__measure_used used;
 	char why[128]; /* it is being killed; "" = it is not */
+	/* Landings of tickets that were given just now, whose memory is not taken yet */
+	uint64_t promised, promised_until_ns;
 	bool is_stopped;
 };
 
@@ -175,7 +178,7 @@ static void on_timer(void *cookie)
 {
 	struct wb__measure *m = cookie;
 
-	kill_source(m, m->held ? "its source did not listen within 10 s"
+	kill_source(m, m->held ? "its source did not listen within 20 s"
 			       : "it took longer than 10 minutes");
 }
 
@@ -311,10 +314,21 @@ static int start_source(struct wb__measure *m, const struct wb__measure_request 
 /* Memory of which a measurement may have half. */
 static uint64_t memory_left(const struct wb__measure *m)
 {
+	uint64_t due = wb__staging_due(m->a);
 	struct wb_cgroup_memory mem = {0};
 	int rc = wb_cgroup_memory(NULL, NULL, &mem, NULL);
 
-	return wb__measure_left(rc, &mem, wb__staging_due(m->a));
+	if (now_ns() < m->promised_until_ns)
+		due += m->promised;
+	if (m->held) /* a source that starts has not filled its memory yet */
+		due += m->now.memory;
+	return wb__measure_left(rc, &mem, due);
+}
+
+static void promise(struct wb__measure *m, uint64_t bytes)
+{
+	m->promised = bytes + (now_ns() < m->promised_until_ns ? m->promised : 0);
+	m->promised_until_ns = now_ns() + PROMISE_NS;
 }
 
 static int is_unused(const struct wb__measure *m, const char *nonce, struct wb_http_reply *r)
@@ -485,8 +499,8 @@ static int number(
 }
 
 /* What is asked for, in full.  0 or -EACCES. */
-static int make_request(const struct wb__measure *m, const struct found *f,
-	struct wb_http_request *rq, struct wb__measure_request *q, struct wb_http_reply *r)
+static int make_request(struct wb__measure *m, const struct found *f, struct wb_http_request *rq,
+	struct wb__measure_request *q, struct wb_http_reply *r)
 {
 	const struct wb__agent *a = m->a;
 	const char *transport = wb_http_query(rq, "transport");
@@ -504,6 +518,9 @@ static int make_request(const struct wb__measure *m, const struct found *f,
 			"name "
 			"one by --transport",
 			a->o.name, f->at->name);
+	if (strcmp(q->transport, "tcp") && strcmp(q->transport, "shm") &&
+		strcmp(q->transport, "verbs"))
+		return refuse(r, 400, "transport=%s: it is tcp, shm or verbs", q->transport);
 	q->is_encrypted = !strcmp(q->transport, "tcp") && (encrypts || f->r->encrypted);
 	q->is_forced = wb_http_query(rq, "force") != NULL;
 	if (number(rq, "rails", a->rails.n, WB_XPORT_RAILS_MAX, &rails) < 0 ||
@@ -514,6 +531,7 @@ static int make_request(const struct wb__measure *m, const struct found *f,
 		return refuse(r, 503, "%s", err.msg);
 	if (wb__measure_landing(landing, memory_left(m), &err) < 0)
 		return refuse(r, 503, "agent %s: %s", a->o.name, err.msg);
+	promise(m, landing);
 	q->rails = (uint32_t)rails;
 	snprintf(q->from, sizeof(q->from), "%s", a->o.name);
 	snprintf(q->to, sizeof(q->to), "%s", f->at->name);

@@ -13,7 +13,7 @@
  * once it was used, for as long as it would hold; and a source that it starts gives nobody without
  * the key a byte.
  *
- * Bounds: one source at a time; WB__MEASURE_MEMORY_MAX of memory; ten seconds to start, five until
+ * Bounds: one source at a time; WB__MEASURE_MEMORY_MAX of memory; 20 seconds to start, five until
  * somebody comes (the source's own, --wait), ten minutes in all; 8 KiB of what it says.  It is a
  * child of this process (net/child.h): it is killed and reaped when the agent drains or stops, and
  * ends by itself when the agent is killed.  While a transfer is under way here none is begun,

@@ -168,9 +168,10 @@ void wb_child_kill(struct wb_child *c)
 {
 	if (c->is_over || c->pid <= 0)
 		return;
-	if (c->process >= 0) /* that is no other's, whoever has reaped it */
-		(void)syscall(SYS_pidfd_send_signal, c->process, SIGKILL, NULL, 0);
-	else
+	/* A pidfd is never that of another process, whoever has reaped ours.  Some containers allow
+	 * to open one and not to signal by it. */
+	if (c->process < 0 ||
+		(syscall(SYS_pidfd_send_signal, c->process, SIGKILL, NULL, 0) && errno != ESRCH))
 		(void)kill(c->pid, SIGKILL);
 }
 

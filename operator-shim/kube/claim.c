@@ -20,6 +20,7 @@
 	"/apis/coordination.k8s.io/v1/leases?labelSelector=" WB_KUBE_LEASE_SERVES "%3Dall&limit="
 #define WHO_AM_I "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 #define YIELD_NS (10 * WB_NS_PER_S) /* by then a younger rival has withdrawn, or it serves */
+#define FORBIDDEN_TRIES 3 /* a second apart */
 #define SOON_NS (200 * WB_NS_PER_MS)
 #define LATER_NS (5 * WB_NS_PER_S)
 #define KEY_MAX 320
@@ -47,6 +48,7 @@ struct wb_kube_claim {
 	struct wb_kube_rival *asked; /* the rival whose account is being asked about */
 	uint64_t staked_ns; /* since when our Lease has the label; 0 = it has not */
 	bool is_named; /* the API server has said who we are, or cannot tell */
+	unsigned n_forbidden; /* answers that it may not be asked */
 	char told[KEY_MAX];
 };
 
@@ -227,9 +229,10 @@ static void on_self(void *cookie, const struct wb_kube_reply *r)
 	const char *name = json_string_value(json_object_get(user, "username"));
 	struct wb_kube_who who;
 
-	/* The server is too old to tell, or the cluster forbids the question.  We still look for
-	 * others, but they will not believe our claim. */
-	if (r->status == 404 || r->status == 403) {
+	/* The server is too old to tell, or the cluster forbids the question (a server that has
+	 * just started may say so for a moment).  We still look for others, but they will not
+	 * believe our claim. */
+	if (r->status == 404 || (r->status == 403 && ++c->n_forbidden >= FORBIDDEN_TRIES)) {
 		WB_LOG_WRN(MOD,
 			"this API server does not tell who this operator is: another release that "
 			"serves all namespaces would not believe that this one does",
@@ -237,6 +240,11 @@ static void on_self(void *cookie, const struct wb_kube_reply *r)
 		c->rq = NULL;
 		c->is_named = true;
 		wb_timer_start(c->timer, 0, 0);
+		return;
+	}
+	if (r->status == 403) {
+		c->rq = NULL;
+		again(c);
 		return;
 	}
 	if (has_failed(c, r))

@@ -2,6 +2,7 @@
 """wbctl bench --to AGENT: one command measures between the places of two agents of a plan, and what is said when it cannot."""
 import concurrent.futures
 import contextlib
+import errno
 import glob
 import http.client
 import json
@@ -45,6 +46,7 @@ def bench(c, here, to, *args, at=None, **env):
 
 
 def good(c, here, to, *args, **kw):
+    c.until("the last source is gone", lambda: not children(c.agents[to].p.pid))
     rc, out, err = bench(c, here, to, *QUICK, "--json", *args, **kw)
     assert rc == 0 and not err, (rc, out, err)
     return json.loads(out)
@@ -88,8 +90,17 @@ def let_go(fifo, later=False):
             f.write("\n")
     if later:
         threading.Thread(target=write, daemon=True).start()
-    else:
-        write()
+        return
+    end = time.monotonic() + 10 * SLOW  # nobody comes when the agent has ended who would
+    while True:
+        try:
+            fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as e:
+            assert e.errno == errno.ENXIO and time.monotonic() < end, f"nobody reads {fifo}: {e}"
+            time.sleep(0.01)
+    os.write(fd, b"\n")
+    os.close(fd)
 
 
 def check(sheet, transport, rails, here="r0", there="t0", encrypted=False):
@@ -343,6 +354,7 @@ def who_waits_for_a_source_gets_it_although_the_plan_is_another_by_then():
         let_go(c.path("go"))
         status, said = answer.result()
         assert status == 200 and json.loads(said)["source"]["to"] == "here", (status, said)
+        let_go(c.path("stay"))
 
 
 def a_receiver_says_how_much_memory_it_takes_and_is_told_when_that_is_not_there():
