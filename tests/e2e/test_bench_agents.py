@@ -59,6 +59,10 @@ def refused(c, here, to, *args, words, **kw):
     return err
 
 
+# Of an agent whose sources are shell scripts: the sanitizer that Python preloads ends a shell.
+BARE = {"LD_PRELOAD": ""}
+
+
 @contextlib.contextmanager
 def two(*args, **kw):
     """A trainer pod t0 and an engine's pod r0, in one plan."""
@@ -78,7 +82,7 @@ def own_wbctl(script, **kw):
             f.write(script.format(c.dir))
         os.chmod(c.path("wbctl"), 0o755)
         agent = c.agent
-        c.agent = lambda name, *args: agent(name, *args, **({"program": os.path.relpath(alone, BUILD)} if name == "t0" else {}))
+        c.agent = lambda name, *args: agent(name, *args, **({"program": os.path.relpath(alone, BUILD), "env": BARE} if name == "t0" else {}))
         c.t, c.r = deploy(c, trainers=1, per_engine=1, **kw)
         yield c
 
@@ -422,7 +426,7 @@ def without_wbctl_beside_the_agent_that_is_said():
         alone = c.path("weightbridge-agent")
         shutil.copy(os.path.join(BUILD, "bin", "weightbridge-agent"), alone)
         c.operator(trainers=1, per_engine=1)
-        c.agent("t0", program=os.path.relpath(alone, BUILD))
+        c.agent("t0", program=os.path.relpath(alone, BUILD), env=BARE)
         c.agent("r0")
         w = [c.worker("t0", "trainer"), c.worker("r0", "rollout", engine="e0")]
         for x in w:
