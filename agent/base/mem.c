@@ -2,10 +2,13 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static _Thread_local uint64_t fail_in;
 static _Thread_local int fail_fired;
@@ -21,6 +24,20 @@ void wb_mem_fail_at(uint64_t n)
 int wb_mem_failed(void)
 {
 	return fail_fired;
+}
+
+void wb_mem_offer(int pid)
+{
+	char path[64] = "/proc/self/oom_score_adj";
+	int fd;
+
+	if (pid)
+		snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", pid);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	(void)!write(fd, "1000", 4);
+	close(fd);
 }
 
 void wb_mem_allow(uint64_t bytes)

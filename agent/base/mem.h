@@ -45,6 +45,10 @@ void *wb_memdup(const void *p, size_t bytes) __attribute__((malloc));
  */
 int wb_grow(void *pp, size_t *cap, size_t need, size_t max, size_t elem_bytes);
 
+/** wb_mem_offer - where the kernel ends one process for want of memory, it takes @pid (0 = this
+ * one) before others.  Nothing where that may not be said. */
+void wb_mem_offer(int pid);
+
 /** wb_mem_allow - from now on this thread may allocate at most @bytes more than it frees;
  * allocations above this fail, as if memory were short.  0 = no bound. */
 void wb_mem_allow(uint64_t bytes);

@@ -7,7 +7,7 @@
  * Two processes, and no agent: an agent lends neither memory nor time to who only wants to measure.
  * It may start one of them (--to AGENT): the agent of this container says where the other one is,
  * with a ticket and a key, and the other one starts the source as a process of its own
- * (daemon/bench.h).
+ * (daemon/measure.h).
  * The source (--listen) has memory made for this and answers what is asked of it; the receiver
  * (--to) dials it, goes through the sweep and shows the figures.  Both use the transports of agents
  * (xport/xport.h) as agents do: the receiver asks, sums are taken where agents take them.  They

@@ -8,6 +8,7 @@
 #include "ctl/fetch.h"
 #include "ctl/json.h"
 
+#include <curl/curl.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,16 +45,11 @@ static void put(struct query *q, const char *text)
 /* NAME=VALUE, whatever is in VALUE. */
 static void put_value(struct query *q, const char *name, const char *value)
 {
-	static const char plain[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/:";
-	char one[4];
+	char *text = curl_easy_escape(NULL, value, 0);
 
 	put(q, name);
-	for (; *value; value++) {
-		snprintf(one, sizeof(one), strchr(plain, *value) ? "%c" : "%%%02X",
-			(unsigned char)*value);
-		put(q, one);
-	}
+	put(q, text ? text : "");
+	curl_free(text);
 }
 
 static int check_room(const struct query *q, struct wb_err *err)
@@ -217,18 +213,6 @@ static int measure(const struct wb__ctl_opts *o, const json_t *ticket, const jso
 	return wb__bench_receiver(&run, err);
 }
 
-/* What the kernel takes first where it ends one process of the agent's container for want of
- * memory. */
-static void offer(void)
-{
-	FILE *f = fopen("/proc/self/oom_score_adj", "we");
-
-	if (!f)
-		return;
-	fputs("1000", f);
-	(void)fclose(f);
-}
-
 /* The source of the last measurement may be ending just now. */
 static int ask_both(
 	const struct wb__ctl_opts *o, json_t **ticket, json_t **answer, struct wb_err *err)
@@ -237,14 +221,13 @@ static int ask_both(
 	const struct timespec nap = {0, POLL_NS};
 	int rc;
 
-	for (;;) {
-		rc = ask_here(&o->bench, ticket, err);
-		if (rc == 0)
-			rc = ask_there(o, *ticket, answer, err);
+	rc = ask_here(&o->bench, ticket, err);
+	if (rc < 0)
+		return rc;
+	for (;;) { /* a ticket that found somebody else measuring was not used */
+		rc = ask_there(o, *ticket, answer, err);
 		if (rc != -EBUSY || wb_now_ns(&wb_clock_real) >= until)
 			return rc;
-		json_decref(*ticket);
-		*ticket = NULL;
 		nanosleep(&nap, NULL);
 	}
 }
@@ -254,7 +237,7 @@ int wb__bench_from_agent(const struct wb__ctl_opts *o, struct wb_err *err)
 	json_t *ticket = NULL, *answer = NULL;
 	int rc;
 
-	offer();
+	wb_mem_offer(0);
 	json_set_alloc_funcs(wb_alloc, wb_free_wiped); /* pages with a ticket and a key */
 	rc = ask_both(o, &ticket, &answer, err);
 	if (rc == 0)

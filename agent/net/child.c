@@ -248,21 +248,6 @@ static int spawn(struct wb_child *c, const struct wb_child_opts *o, const int fd
 	return rc;
 }
 
-/* Where the kernel ends one process for want of memory it takes this one, and not who has started
- * it. */
-static void offer(pid_t pid)
-{
-	char path[64];
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	(void)!write(fd, "1000", 4);
-	close(fd);
-}
-
 static int follow(struct wb_child *c, struct wb_loop *loop)
 {
 	int rc;
@@ -306,7 +291,7 @@ static int start(struct wb_child *c, struct wb_loop *loop, const struct wb_child
 	if (rc == 0)
 		rc = spawn(c, o, (const int[]){in[0], out[1], said[1]});
 	if (rc == 0) {
-		offer(c->pid);
+		wb_mem_offer(c->pid);
 		rc = follow(c, loop);
 	}
 	/* One that has ended already is told of as any other. */

@@ -14,8 +14,10 @@ import contextlib
 import glob
 import json
 import os
+import pty
 import queue
 import re
+import select
 import shutil
 import signal
 import socket
@@ -110,6 +112,32 @@ class Proc:
 
     def wait(self, timeout=None):
         return self.p.wait(timeout or TIMEOUT)
+
+
+class OnTerminal:
+    """A program whose standard error is a terminal, where it says more."""
+
+    def __init__(self, name, argv, env):
+        self.name, self.seen = name, ""
+        self.terminal, slave = pty.openpty()
+        self.p = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=slave, env=env)
+        os.close(slave)
+
+    def expect(self, pattern):
+        end = time.monotonic() + 30 * SLOW
+        while not re.search(pattern, self.seen):
+            ready = select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0]
+            try:
+                more = os.read(self.terminal, 4096).decode() if ready else ""
+            except OSError:
+                more = ""  # it has ended
+            assert more, f"{self.name}: no /{pattern}/ in {self.seen!r}"
+            self.seen += more
+
+    def end(self):
+        self.p.kill()
+        self.p.wait()
+        os.close(self.terminal)
 
 
 class Cluster:

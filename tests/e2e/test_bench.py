@@ -3,15 +3,12 @@
 import contextlib
 import json
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import tempfile
-import time
 
-from cluster import BUILD, SLOW, Proc, run
+from cluster import BUILD, SLOW, OnTerminal, Proc, run
 
 TOP = os.environ.get("WB_TOP", os.path.join(os.path.dirname(__file__), "../.."))
 WBCTL = os.path.join(BUILD, "bin", "wbctl")
@@ -186,43 +183,13 @@ def what_the_source_lacks_is_refused_before_anything_is_measured():
             assert p.p.wait(timeout=30 * SLOW) == 1
 
 
-class Receiver:
-    """A receiver on a terminal, in the middle of a long measurement with sums."""
-
-    def __init__(self, to, *args):
-        self.terminal, slave = pty.openpty()
-        self.p = subprocess.Popen([WBCTL, "bench", "--to", to, *LONG, *args], stdout=subprocess.DEVNULL, stderr=slave,
-                                  env={**os.environ, "WEIGHTBRIDGE_BENCH_KEY": KEYS["a"]})
-        os.close(slave)
-        self.seen = ""
-        try:
-            self.expect(r"2 of 2: 1 MiB, 4 deep, 1 rail, sums on")
-        except BaseException:
-            self.end()
-            raise
-
-    def expect(self, pattern):
-        end = time.monotonic() + 30 * SLOW
-        while not re.search(pattern, self.seen):
-            ready = select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0]
-            try:
-                more = os.read(self.terminal, 4096).decode() if ready else ""
-            except OSError:
-                more = ""  # it has ended
-            assert more, f"receiver: no /{pattern}/ in {self.seen!r}"
-            self.seen += more
-
-    def end(self):
-        self.p.kill()
-        self.p.wait()
-        os.close(self.terminal)
-
-
 @contextlib.contextmanager
 def pair(where, *args, of_source=()):
     with source(where, *of_source) as (p, to):
-        r = Receiver(to, *args)
+        r = OnTerminal("receiver", [WBCTL, "bench", "--to", to, *LONG, *args],
+                       {**os.environ, "WEIGHTBRIDGE_BENCH_KEY": KEYS["a"]})
         try:
+            r.expect(r"2 of 2: 1 MiB, 4 deep, 1 rail, sums on")
             yield p, r
         finally:
             r.end()

@@ -7,9 +7,7 @@ import glob
 import http.client
 import json
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import socket
@@ -19,7 +17,7 @@ import threading
 import time
 import urllib.parse
 
-from cluster import BUILD, SANITIZED, SLOW, Cluster, run
+from cluster import BUILD, SANITIZED, SLOW, Cluster, OnTerminal, run
 from test_transfer import deploy, engine, send, sent, updated
 
 WBCTL = os.path.join(BUILD, "bin", "wbctl")
@@ -142,36 +140,10 @@ def gone(pid):
     return not os.path.exists(f"/proc/{pid}")
 
 
-class Receiver:
-    """A receiver on a terminal, where it says which point it measures."""
-
-    def __init__(self, argv, env):
-        self.terminal, slave = pty.openpty()
-        self.p = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=slave, env=env)
-        os.close(slave)
-        self.seen = ""
-
-    def expect(self, pattern):
-        end = time.monotonic() + 30 * SLOW
-        while not re.search(pattern, self.seen):
-            ready = select.select([self.terminal], [], [], max(0, end - time.monotonic()))[0]
-            try:
-                more = os.read(self.terminal, 4096).decode() if ready else ""
-            except OSError:
-                more = ""  # it has ended
-            assert more, f"receiver: no /{pattern}/ in {self.seen!r}"
-            self.seen += more
-
-    def end(self):
-        self.p.kill()
-        self.p.wait()
-        os.close(self.terminal)
-
-
 @contextlib.contextmanager
 def measuring(c, here="r0", to="t0", *args):
     """A long measurement; its receiver and the process id of its source.  Both ends are connected."""
-    r = Receiver(command(c, to, *LONG, *args), env_of(c, here))
+    r = OnTerminal("receiver", command(c, to, *LONG, *args), env_of(c, here))
     try:
         r.expect(r"2 of 2: 1 MiB, 4 deep")
         yield r, source_of(c, to)

@@ -161,16 +161,26 @@ static const char *const broken[] = {
 };
 
 /* Three engines of two on a node, and one on another: what all need comes to a node once. */
-START_TEST(a_plan_that_takes_more_than_once_into_a_node_or_domain_fails_the_check)
+static struct wb_plan *plan_of_four(struct wb_deploy **d, struct wb_plan_input *in)
 {
 	const struct deployment x = {"Qwen3-0.6B", "fsdp2:2", "vllm:tp2", 4};
-	struct wb_deploy *d = deploy(&x, 6, 1);
-	struct wb_plan_input in = wb_deploy_input(d);
 	struct wb_plan *p = NULL;
+	struct wb_err err = {0};
+
+	*d = deploy(&x, 6, 1);
+	*in = wb_deploy_input(*d);
+	ck_assert_msg(!wb_plan_create(in, &p, &err), "%s", err.msg);
+	return p;
+}
+
+START_TEST(a_plan_that_takes_more_than_once_into_a_node_or_domain_fails_the_check)
+{
+	struct wb_plan_input in;
+	struct wb_deploy *d;
+	struct wb_plan *p = plan_of_four(&d, &in);
 	struct wb_err err = {0};
 	struct wb_route *r;
 
-	ck_assert_msg(!wb_plan_create(&in, &p, &err), "%s", err.msg);
 	r = route_of(p, _i != 2);
 	if (_i < 2)
 		r->src = r->src_rail = other_than(p, r, _i == 1);
@@ -187,14 +197,12 @@ END_TEST
 /* Bytes that go from pod to pod of a node go through memory: there is no rail to lend. */
 START_TEST(a_rail_is_not_lent_for_what_stays_in_the_node)
 {
-	const struct deployment x = {"Qwen3-0.6B", "fsdp2:2", "vllm:tp2", 4};
-	struct wb_deploy *d = deploy(&x, 6, 1);
-	struct wb_plan_input in = wb_deploy_input(d);
-	struct wb_plan *p = NULL;
+	struct wb_plan_input in;
+	struct wb_deploy *d;
+	struct wb_plan *p = plan_of_four(&d, &in);
 	struct wb_err err = {0};
 	struct wb_route *r;
 
-	ck_assert_msg(!wb_plan_create(&in, &p, &err), "%s", err.msg);
 	ck_assert_int_eq(wb__plan_sane(p, &err), 0);
 	r = route_of(p, true);
 	for (uint32_t w = 0; w < p->n_worker; w++)

@@ -3,7 +3,7 @@
 #include "base/base.h"
 #include "base/err.h"
 #include "daemon/agent.h"
-#include "daemon/bench.h"
+#include "daemon/measure.h"
 #include "tests/common/fx_check.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page /bench, the tickets for it, and the source that one measurement has here. */
-#include "daemon/bench.h"
+#include "daemon/measure.h"
 
 #include "base/base.h"
 #include "base/buf.h"
@@ -24,11 +24,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOD "bench"
+#define MOD "measure"
 #define PAGE "/bench"
 #define PURPOSE "weightbridge measurement"
 #define START_NS (20 * WB_NS_PER_S)
-#define PROMISE_NS (6 * WB_NS_PER_S) /* a landing is there by then, and counts as used */
+#define PROMISE_NS (3 * WB_NS_PER_S) /* a landing is there by then, and counts as used */
 #define LIMIT_NS (600 * WB_NS_PER_S)
 #define WAIT_S "5" /* for its receiver: one that went away meanwhile is not noticed earlier */
 #define SILENCE_S "30" /* of that: one that is killed is noticed at once */
@@ -518,8 +518,7 @@ static int make_request(struct wb__measure *m, const struct found *f, struct wb_
 			"name "
 			"one by --transport",
 			a->o.name, f->at->name);
-	if (strcmp(q->transport, "tcp") && strcmp(q->transport, "shm") &&
-		strcmp(q->transport, "verbs"))
+	if (!wb_xport_find(q->transport))
 		return refuse(r, 400, "transport=%s: it is tcp, shm or verbs", q->transport);
 	q->is_encrypted = !strcmp(q->transport, "tcp") && (encrypts || f->r->encrypted);
 	q->is_forced = wb_http_query(rq, "force") != NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef WB_DAEMON_BENCH_H
-#define WB_DAEMON_BENCH_H
+#ifndef WB_DAEMON_MEASURE_H
+#define WB_DAEMON_MEASURE_H
 /*
  * Measurements from this agent's place to that of another (wbctl bench --to AGENT).
  *
@@ -49,7 +49,8 @@ struct wb__measure;
 #define WB__MEASURE_TEXT 320 /* a request, with the NUL */
 #define WB__MEASURE_LIST 4096 /* addresses of rails, with the NUL */
 
-/* ---- what is asked for (bench_request.c; pure) ----------------------------------------------- */
+/* ---- what is asked for (measure_request.c; pure) -----------------------------------------------
+ */
 
 struct wb__measure_request {
 	char nonce[WB__MEASURE_NONCE + 1];

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "daemon/agent.h"
-#include "daemon/bench.h"
+#include "daemon/measure.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -54,10 +54,7 @@ int wb__measure_parse(const char *text, struct wb__measure_request *out)
 		!part(&text, out->from, sizeof(out->from), false) ||
 		!part(&text, out->to, sizeof(out->to), true))
 		return -EINVAL;
-	if (strcmp(out->transport, "tcp") && strcmp(out->transport, "shm") &&
-		strcmp(out->transport, "verbs"))
-		return -EINVAL;
-	if (wb_cli_uint(rails, 1, WB_XPORT_RAILS_MAX, &n) < 0 ||
+	if (!wb_xport_find(out->transport) || wb_cli_uint(rails, 1, WB_XPORT_RAILS_MAX, &n) < 0 ||
 		wb_cli_uint(memory, 4096, WB__MEASURE_MEMORY_MAX, &out->memory) < 0 ||
 		strlen(how) != 3)
 		return -EINVAL;
