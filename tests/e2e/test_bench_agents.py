@@ -5,6 +5,7 @@ import contextlib
 import errno
 import glob
 import http.client
+import http.server
 import json
 import os
 import re
@@ -350,6 +351,44 @@ def a_receiver_says_how_much_memory_it_takes_and_is_told_when_that_is_not_there(
             assert p.returncode == 1 and "agent r0: less" in said, said
 
 
+def one_who_waits_for_another_measurement_takes_one_ticket():
+    """Each sets memory aside at the agent that gives it."""
+    asked = []
+
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path.split("?")[0])
+            body = json.dumps({"agent": "r0", "hosts": ["127.0.0.1"], "http": pages.server_port, "for": "x", "ticket": "y"})
+            busy = self.server is pages
+            self.send_response(409 if busy else 200)
+            self.end_headers()
+            self.wfile.write(b"agent t0 measures already" if busy else body.encode())
+
+        def address_string(self):
+            return "here"
+
+        def log_message(self, *_):
+            pass
+
+    class OnSocket(http.server.HTTPServer):
+        address_family = socket.AF_UNIX
+
+        def server_bind(self):
+            self.socket.bind(self.server_address)
+
+    with tempfile.TemporaryDirectory() as tmp:
+        pages, own = http.server.HTTPServer(("127.0.0.1", 0), Pages), OnSocket(os.path.join(tmp, "s.http"), Pages)
+        for s in (pages, own):
+            threading.Thread(target=s.serve_forever, daemon=True).start()
+        env = {**os.environ, "WEIGHTBRIDGE_AGENT_PAGES": os.path.join(tmp, "s.http")}
+        r = subprocess.run([WBCTL, "bench", "--to", "t0"], capture_output=True, text=True, timeout=60 * SLOW, check=False, env=env)
+        assert r.returncode == 1 and "agent t0 measures already" in r.stderr, r
+        assert asked.count("/tickets") == 1 and asked.count("/bench") > 1, asked
+        for s in (pages, own):
+            s.shutdown()
+            s.server_close()
+
+
 def a_second_measurement_is_refused_with_the_name_of_the_first():
     with two(engines=2) as c, measuring(c) as (p, pid):
         for one in (p.p.pid, pid):  # the kernel takes them before the agent
@@ -467,6 +506,7 @@ OTHERS = (figures_come_over_tcp_and_memory_in_both_directions, without_a_transpo
           pages_of_the_other_agent_are_looked_for_at_the_own_port,
           agents_that_are_not_known_are_answered_with_those_that_are, a_source_that_nobody_comes_to_ends,
           a_receiver_says_how_much_memory_it_takes_and_is_told_when_that_is_not_there,
+          one_who_waits_for_another_measurement_takes_one_ticket,
           a_second_measurement_is_refused_with_the_name_of_the_first,
           a_transfer_under_way_is_not_disturbed_unless_that_is_asked_for, an_agent_that_does_not_want_to_is_not_measured,
           more_memory_than_there_may_be_is_refused, options_of_one_form_are_refused_in_another)
